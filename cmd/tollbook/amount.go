@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+
+	"github.com/tollbook/tollbook/budget"
+)
+
+// amountForms is what parseLimit reads, for help and hints.
+const amountForms = "a number of tokens (1500, 500k, 2M, 1.5B), money (12.50usd) or unlimited"
+
+// parseLimit reads an amount as people write it. Zero is zero: a cap that
+// admits nothing. "unlimited" lifts the cap on tokens.
+func parseLimit(text string) (budget.Limit, error) {
+	s := strings.ToLower(strings.TrimSpace(text))
+	if s == "unlimited" {
+		return budget.Limit{Unit: budget.TokenUnit, Unlimited: true}, nil
+	}
+	if dollars, ok := strings.CutSuffix(s, "usd"); ok {
+		n, err := budget.ParseUSD(strings.TrimSpace(dollars))
+		if err != nil {
+			return budget.Limit{}, fmt.Errorf("%q is not an amount of money: %w", text, err)
+		}
+		return budget.Picodollars(n), nil
+	}
+	n, err := parseTokens(s)
+	if err != nil {
+		return budget.Limit{}, fmt.Errorf("%q is not an amount: %w", text, err)
+	}
+	return budget.Tokens(n), nil
+}
+
+// parseTokens reads a whole number of tokens, with k, M or B for a thousand, a
+// million or a billion. Decimals are exact: "1.5k" is 1500, "1.2345k" is not a
+// whole number and refused.
+func parseTokens(s string) (int64, error) {
+	digits, scale := s, int64(1)
+	for suffix, factor := range map[string]int64{"k": 1e3, "m": 1e6, "b": 1e9} {
+		if cut, ok := strings.CutSuffix(s, suffix); ok {
+			digits, scale = strings.TrimSpace(cut), factor
+		}
+	}
+	digits = strings.ReplaceAll(digits, "_", "")
+	whole, frac, point := strings.Cut(digits, ".")
+	if whole == "" || (point && frac == "") || strings.Trim(whole+frac, "0123456789") != "" || len(digits) > 40 {
+		return 0, fmt.Errorf("expected %s", amountForms)
+	}
+	n, ok := new(big.Rat).SetString(digits)
+	if !ok {
+		return 0, fmt.Errorf("expected %s", amountForms)
+	}
+	n.Mul(n, new(big.Rat).SetInt64(scale))
+	switch {
+	case !n.IsInt():
+		return 0, fmt.Errorf("tokens come whole")
+	case n.Num().Cmp(big.NewInt(budget.MaxTokens)) > 0:
+		return 0, fmt.Errorf("the most is %d tokens", int64(budget.MaxTokens))
+	}
+	return n.Num().Int64(), nil
+}

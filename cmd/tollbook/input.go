@@ -1,0 +1,336 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxLine bounds a line of input, so that a file without newlines cannot fill
+// the memory. OpenAI's own bound for a whole Batch file is 200 MB.
+const maxLine = 64 << 20
+
+// maxProblems is how many faults of an input are listed before "and more".
+const maxProblems = 10
+
+// urls are the endpoints whose calls can be metered.
+var urls = []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"}
+
+// item is one request of a Batch input file.
+type item struct {
+	ID     string // custom_id
+	URL    string // with the leading /v1
+	Model  string
+	Stream bool            // the body asks for a stream
+	Body   json.RawMessage // as it stands in the file
+}
+
+// input is a Batch input file that was checked from end to end. Of each item it
+// keeps only where its line starts: 8 bytes.
+type input struct {
+	Fingerprint string // SHA-256 of the file's bytes, in hex
+
+	file   *os.File
+	stat   os.FileInfo // when it was read: a file that changes under a run is an error
+	starts []int64     // start of each item's line, and the end of the last
+}
+
+// openInput reads and checks the whole file. The error names every faulty line
+// (up to maxProblems), before any call is made.
+func openInput(path string) (in *input, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file; it is read more than once, so save a stream to a file first", path)
+	}
+	in = &input{file: f, stat: stat}
+	return in, in.check(path)
+}
+
+// check is the one pass over the file.
+func (in *input) check(path string) error {
+	faults := &inputError{path: path}
+	sum := sha256.New()
+	lines := lineReader{r: bufio.NewReaderSize(io.TeeReader(in.file, sum), 1<<20)}
+	seed := maphash.MakeSeed()
+	var ids []uint64 // hash of each custom_id, only while checking
+	for {
+		line, err := lines.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil && !errors.Is(err, errLongLine) {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
+		if err == nil && len(line) == 0 {
+			continue
+		}
+		var it item
+		if err == nil {
+			it, err = parseItem(line)
+		}
+		if err != nil {
+			faults.add(lines.number, err)
+			continue
+		}
+		in.starts = append(in.starts, lines.start)
+		ids = append(ids, maphash.String(seed, it.ID))
+	}
+	switch {
+	case faults.count > 0:
+		return faults
+	case len(in.starts) == 0:
+		return fmt.Errorf("%s holds no requests", path)
+	}
+	in.starts = slices.Clip(append(in.starts, lines.offset))
+	in.Fingerprint = hex.EncodeToString(sum.Sum(nil))
+	if twice := repeated(ids); len(twice) > 0 {
+		return in.duplicates(path, seed, twice)
+	}
+	return nil
+}
+
+// repeated returns the values that stand in hashes more than once; it sorts
+// hashes in place.
+func repeated(hashes []uint64) map[uint64]bool {
+	slices.Sort(hashes)
+	twice := map[uint64]bool{}
+	for i := 1; i < len(hashes); i++ {
+		if hashes[i] == hashes[i-1] {
+			twice[hashes[i]] = true
+		}
+	}
+	return twice
+}
+
+// duplicates reads the file once more to say which custom_id stands on which
+// two lines. Only names whose hashes meet are kept in memory, and two that
+// merely share a hash are no fault.
+func (in *input) duplicates(path string, seed maphash.Seed, twice map[uint64]bool) error {
+	faults := &inputError{path: path}
+	if _, err := in.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	lines := lineReader{r: bufio.NewReaderSize(in.file, 1<<20)}
+	first := map[string]int{}
+	for {
+		line, err := lines.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
+		if len(line) == 0 {
+			continue
+		}
+		it, err := parseItem(line)
+		if err != nil {
+			return fmt.Errorf("%s changed while it was read: line %d: %w", path, lines.number, err)
+		}
+		if !twice[maphash.String(seed, it.ID)] {
+			continue
+		}
+		if n, ok := first[it.ID]; ok {
+			faults.add(lines.number, fmt.Errorf("custom_id %s is on line %d already", quote(it.ID), n))
+			continue
+		}
+		first[it.ID] = lines.number
+	}
+	if faults.count > 0 {
+		return faults
+	}
+	return nil
+}
+
+// Len is the number of items.
+func (in *input) Len() int { return len(in.starts) - 1 }
+
+// At reads item i from the file. It is safe for concurrent use.
+func (in *input) At(i int) (item, error) {
+	if now, err := in.file.Stat(); err != nil || now.Size() != in.stat.Size() || !now.ModTime().Equal(in.stat.ModTime()) {
+		return item{}, errors.Join(errors.New("the input file changed while the run was reading it"), err)
+	}
+	line := make([]byte, in.starts[i+1]-in.starts[i])
+	if _, err := in.file.ReadAt(line, in.starts[i]); err != nil {
+		return item{}, fmt.Errorf("reading item %d of the input: %w", i+1, err)
+	}
+	it, err := parseItem(trim(line))
+	if err != nil {
+		return item{}, fmt.Errorf("item %d of the input: %w", i+1, err)
+	}
+	return it, nil
+}
+
+// Close closes the file.
+func (in *input) Close() error { return in.file.Close() }
+
+// lineReader yields the lines of a file of any size within bounded memory.
+type lineReader struct {
+	r      *bufio.Reader
+	number int   // of the line last read, from 1
+	start  int64 // offset where it starts
+	offset int64 // offset behind it
+	buf    []byte
+}
+
+var errLongLine = fmt.Errorf("the line is longer than %d MiB", maxLine>>20)
+
+// next returns the next line without the white space around it and without the
+// byte order mark some editors put first; it is valid until the next call.
+// After errLongLine reading can go on with the line behind.
+func (l *lineReader) next() ([]byte, error) {
+	l.buf, l.start = l.buf[:0], l.offset
+	long := false
+	for {
+		part, err := l.r.ReadSlice('\n')
+		l.offset += int64(len(part))
+		if long = long || len(l.buf)+len(part) > maxLine; !long {
+			l.buf = append(l.buf, part...)
+		}
+		switch {
+		case err == bufio.ErrBufferFull:
+			continue
+		case err != nil && (err != io.EOF || l.offset == l.start):
+			return nil, err
+		}
+		break
+	}
+	l.number++
+	if long {
+		return nil, errLongLine
+	}
+	return trim(l.buf), nil
+}
+
+// trim cuts JSON's white space around a line, and a byte order mark before it.
+func trim(line []byte) []byte {
+	return bytes.Trim(bytes.TrimPrefix(line, []byte("\ufeff")), " \t\r\n")
+}
+
+// inputError lists what is wrong with an input file, line by line.
+type inputError struct {
+	path  string
+	count int
+	lines []string // the first maxProblems
+}
+
+func (e *inputError) add(number int, what error) {
+	if e.count++; e.count <= maxProblems {
+		e.lines = append(e.lines, fmt.Sprintf("%s: line %d: %v", e.path, number, what))
+	}
+}
+
+func (e *inputError) Error() string {
+	text := strings.Join(e.lines, "\n")
+	if more := e.count - len(e.lines); more > 0 {
+		text += fmt.Sprintf("\n%s: and %d more faulty lines", e.path, more)
+	}
+	return text
+}
+
+// parseItem checks one line. Errors quote names, never what is in the body.
+func parseItem(line []byte) (item, error) {
+	if !utf8.Valid(line) {
+		return item{}, errors.New("it is not UTF-8 text")
+	}
+	// A map, because decoding into a struct would also take "Custom_ID".
+	var fields map[string]json.RawMessage
+	if err := unmarshal(line, &fields); err != nil {
+		return item{}, err
+	}
+	var it item
+	var method string
+	for _, f := range [...]struct {
+		name string
+		to   *string
+	}{{"custom_id", &it.ID}, {"method", &method}, {"url", &it.URL}} {
+		if err := stringField(fields, f.name, f.to); err != nil {
+			return item{}, err
+		}
+	}
+	switch {
+	case method != "POST":
+		return item{}, fmt.Errorf("method is %s, expected \"POST\"", quote(method))
+	case !slices.Contains(urls, it.URL):
+		return item{}, fmt.Errorf("url is %s, expected one that can be metered: %s", quote(it.URL), strings.Join(urls, ", "))
+	case fields["body"] == nil:
+		return item{}, errors.New("body is missing")
+	}
+	it.Body = fields["body"]
+	if it.Body[0] != '{' {
+		return item{}, errors.New("body is not a JSON object")
+	}
+	var body map[string]json.RawMessage
+	if err := unmarshal(it.Body, &body); err != nil {
+		return item{}, err
+	}
+	if err := stringField(body, "model", &it.Model); err != nil {
+		return item{}, fmt.Errorf("body: %w", err)
+	}
+	switch stream := string(body["stream"]); stream {
+	case "", "false", "null":
+	case "true":
+		it.Stream = true
+	default:
+		return item{}, errors.New("body: stream is neither true nor false")
+	}
+	return it, nil
+}
+
+// unmarshal says in its errors where the text stops being a JSON object.
+func unmarshal(text []byte, to *map[string]json.RawMessage) error {
+	err := json.Unmarshal(text, to)
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("it is not JSON: %v, at byte %d of %d", syntax, syntax.Offset, len(text))
+	case err != nil || *to == nil:
+		return errors.New("it is JSON but not an object")
+	}
+	return nil
+}
+
+// stringField reads a string that must be there and not empty.
+func stringField(fields map[string]json.RawMessage, name string, to *string) error {
+	raw, ok := fields[name]
+	switch {
+	case !ok || string(raw) == "null":
+		return fmt.Errorf("%s is missing", name)
+	case json.Unmarshal(raw, to) != nil:
+		return fmt.Errorf("%s is not a string", name)
+	case *to == "":
+		return fmt.Errorf("%s is empty", name)
+	}
+	return nil
+}
+
+// quote makes a name from the input printable and short.
+func quote(name string) string {
+	const most = 80
+	if len(name) <= most {
+		return fmt.Sprintf("%q", name)
+	}
+	return fmt.Sprintf("%q…", strings.ToValidUTF8(name[:most], ""))
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// A line of Batch output. An answer of any status is a response; an error says
+// why there is none. Exactly one of the two is set.
+type outputLine struct {
+	ID       string          `json:"id"`
+	CustomID string          `json:"custom_id"`
+	Response *outputResponse `json:"response"`
+	Error    *outputError    `json:"error"`
+}
+
+type outputResponse struct {
+	StatusCode int             `json:"status_code"`
+	RequestID  string          `json:"request_id"`
+	Body       json.RawMessage `json:"body"`
+}
+
+type outputError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// answered is the output line for an answer of the provider. A body that is not
+// JSON, such as a proxy's HTML page, becomes a JSON string.
+func answered(customID, requestID string, status int, body []byte) outputLine {
+	if !json.Valid(body) || !utf8.Valid(body) {
+		body, _ = json.Marshal(string(bytes.ToValidUTF8(body, []byte("\ufffd"))))
+	}
+	return outputLine{CustomID: customID, Response: &outputResponse{StatusCode: status, RequestID: requestID, Body: body}}
+}
+
+// unanswered is the output line for an item that ended without an answer.
+func unanswered(customID, code string, err error) outputLine {
+	return outputLine{CustomID: customID, Error: &outputError{Code: code, Message: err.Error()}}
+}
+
+// ok reports whether the item was done: an answer with a status of success.
+func (l *outputLine) ok() bool {
+	return l.Response != nil && l.Response.StatusCode >= 200 && l.Response.StatusCode < 300
+}
+
+// encode writes the line with its newline. A body that spans lines is
+// compacted; its figures and texts stay as the provider wrote them.
+func (l *outputLine) encode() ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(l)
+	return b.Bytes(), err
+}

@@ -1,0 +1,73 @@
+package main
+
+// All printing is here and in progress.go. The rules:
+//
+//   - Data goes to stdout and is the only thing there. Everything for people
+//     goes to stderr.
+//   - Lines on stderr begin with "tollbook: ", then a lower-case letter, and
+//     end without a full stop. A hint has its own line and says what to try.
+//   - Colours and live lines only on a terminal, and never with NO_COLOR, CI or
+//     TERM=dumb.
+//   - No prompt, no answer and no key is ever printed.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// ui is where a command prints.
+type ui struct {
+	out, err io.Writer
+	live     bool // stderr is a terminal that takes cursor movements
+}
+
+func newUI(out, err io.Writer) *ui {
+	return &ui{out: out, err: err, live: isLive(err, os.Getenv)}
+}
+
+// isLive reports whether w is a terminal and the environment does not ask for
+// plain lines.
+func isLive(w io.Writer, env func(string) string) bool {
+	f, ok := w.(*os.File)
+	plain := env("NO_COLOR") != "" || env("CI") != "" || env("TERM") == "dumb"
+	return ok && !plain && term.IsTerminal(int(f.Fd()))
+}
+
+// say prints a line for people.
+func (u *ui) say(format string, args ...any) {
+	fmt.Fprintf(u.err, "tollbook: "+format+"\n", args...)
+}
+
+// hint prints what to try.
+func (u *ui) hint(format string, args ...any) {
+	fmt.Fprintf(u.err, "tollbook: hint: "+format+"\n", args...)
+}
+
+// failure prints why a command failed, if there is something left to say.
+func (u *ui) failure(err error) {
+	if err == nil {
+		return
+	}
+	var exit *exitError
+	if errors.As(err, &exit) && exit.Err == nil {
+		return
+	}
+	u.say("%s", strings.ReplaceAll(err.Error(), "\n", "\ntollbook: "))
+	if exit != nil && exit.Hint != "" {
+		u.hint("%s", exit.Hint)
+	}
+}
+
+// data prints v as JSON, the only thing on stdout.
+func (u *ui) data(v any) error {
+	enc := json.NewEncoder(u.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
