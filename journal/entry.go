@@ -173,6 +173,8 @@ type Past struct {
 	Assumed       int64
 	AssumedCost   int64
 	Maybe         int64 // attempts whose figure is assumed
+	Over          int64 // tokens used above the hold, so far
+	OverCost      int64
 	Unsent        bool  // refunded: the last attempt was never sent
 	Reclaimed     bool
 	Evidence      []Proof
