@@ -30,7 +30,7 @@ type outputError struct {
 // JSON, such as a proxy's HTML page, becomes a JSON string.
 func answered(customID, requestID string, status int, body []byte) outputLine {
 	if !json.Valid(body) || !utf8.Valid(body) {
-		body, _ = json.Marshal(string(bytes.ToValidUTF8(body, []byte("\ufffd"))))
+		body, _ = marshal(string(bytes.ToValidUTF8(body, []byte("\ufffd"))))
 	}
 	return outputLine{CustomID: customID, Response: &outputResponse{StatusCode: status, RequestID: requestID, Body: body}}
 }
@@ -48,9 +48,15 @@ func (l *outputLine) ok() bool {
 // encode writes the line with its newline. A body that spans lines is
 // compacted; its figures and texts stay as the provider wrote them.
 func (l *outputLine) encode() ([]byte, error) {
+	line, err := marshal(l)
+	return append(line, '\n'), err
+}
+
+// marshal is json.Marshal without escapes for HTML.
+func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(l)
-	return b.Bytes(), err
+	err := enc.Encode(v)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
