@@ -175,7 +175,7 @@ type Past struct {
 	Maybe         int64 // attempts whose figure is assumed
 	Over          int64 // tokens used above the hold, so far
 	OverCost      int64
-	Unsent        bool  // refunded: the last attempt was never sent
+	Unsent        bool // refunded: the last attempt was never sent
 	Reclaimed     bool
 	Evidence      []Proof
 }
