@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"encoding/hex"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -85,14 +86,19 @@ func (b *books) see(h hash) int {
 }
 
 func (b *books) met(h hash, f Fault) {
+	if f == "" {
+		return
+	}
+	i := slices.Index(kinds, f)
+	if i < 0 {
+		panic(fmt.Sprintf("providertest: Options.Pick returned %q, which is no fault", f))
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := slices.Index(kinds, f); i >= 0 {
-		t := b.bodies[h]
-		t.faults |= 1 << i
-		b.bodies[h] = t
-		b.faults[i]++
-	}
+	t := b.bodies[h]
+	t.faults |= 1 << i
+	b.bodies[h] = t
+	b.faults[i]++
 }
 
 func (b *books) full(h hash) {

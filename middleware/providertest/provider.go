@@ -19,7 +19,8 @@ const maxBody = 64 << 20
 type Options struct {
 	// Seed picks one of 2^64 providers.
 	Seed uint64
-	// Latency passes before the first byte of every answer, errors included.
+	// Latency passes before the first byte of what is drawn, answer or fault.
+	// Requests with an error of their own and GETs are answered at once.
 	Latency time.Duration
 	// ChunkLatency passes between the chunks of a stream.
 	ChunkLatency time.Duration
@@ -78,22 +79,22 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	switch {
 	case path == "/sim/bill" && r.Method == http.MethodGet:
-		p.show(w, r, text(200, "application/json", string(marshal(p.Bill()))))
+		show(w, text(200, "application/json", string(marshal(p.Bill()))))
 	case path == "/sim/seen" && r.Method == http.MethodGet:
-		p.show(w, r, text(200, "application/json", string(marshal(p.Seen()))))
+		show(w, text(200, "application/json", string(marshal(p.Seen()))))
 	case p.script.on():
 		p.follow(w, r)
 	case spends(path) && r.Method == http.MethodPost:
 		p.spend(w, r)
 	case strings.HasPrefix(path, "/v1/models") && r.Method == http.MethodGet:
-		p.show(w, r, models(path))
+		show(w, models(path))
 	case strings.HasPrefix(path, "/v1/organization/usage/") && r.Method == http.MethodGet:
-		p.show(w, r, p.report(strings.TrimPrefix(path, "/v1/organization/usage/"), r.URL.Query()))
+		show(w, p.report(strings.TrimPrefix(path, "/v1/organization/usage/"), r.URL.Query()))
 	case spends(path):
-		p.show(w, r, failure(&problem{status: 405, kind: "invalid_request_error", code: "method_not_supported",
+		show(w, failure(&problem{status: 405, kind: "invalid_request_error", code: "method_not_supported",
 			message: "Not allowed to " + r.Method + " on " + path + "."}))
 	default:
-		p.show(w, r, failure(notFound(r)))
+		show(w, failure(notFound(r)))
 	}
 }
 
@@ -110,14 +111,14 @@ func notFound(r *http.Request) *problem {
 func (p *Provider) spend(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		p.show(w, r, failure(&problem{status: 413, kind: "invalid_request_error", message: "The request body is too large, or broke off."}))
+		show(w, failure(&problem{status: 413, kind: "invalid_request_error", message: "The request body is too large, or broke off."}))
 		return
 	}
 	h := p.hash(r.URL.Path, raw)
 	attempt := p.books.see(h)
 	c, bad := understand(r.URL.Path, raw)
 	if bad != nil {
-		p.show(w, r, failure(bad))
+		show(w, failure(bad))
 		return
 	}
 	rng := rand.New(rand.NewChaCha8(sha256.Sum256(binary.BigEndian.AppendUint64(h[:], uint64(attempt)))))
@@ -192,10 +193,7 @@ func (p *Provider) send(w http.ResponseWriter, ctx context.Context, h hash, c *c
 }
 
 // show sends a reply that has nothing to do with the bill.
-func (p *Provider) show(w http.ResponseWriter, r *http.Request, rep reply) {
-	if !p.wait(r.Context(), p.opt.Latency) {
-		panic(http.ErrAbortHandler)
-	}
+func show(w http.ResponseWriter, rep reply) {
 	head(w, rep)
 	w.Write(rep.frames[0].data)
 }

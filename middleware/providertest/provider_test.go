@@ -401,6 +401,8 @@ func TestLatencyHonoursContext(t *testing.T) {
 		_, _, err = post(t, p, "/v1/completions", `{"model":"m","prompt":"x"}`)
 		require.NoError(t, err)
 		require.Equal(t, 90*time.Second, time.Since(start))
+		require.Equal(t, 200, get(t, p, "/sim/bill", new(Bill))) // a look at the books takes no time
+		require.Equal(t, 90*time.Second, time.Since(start))
 	})
 }
 
@@ -455,6 +457,12 @@ func TestUsageReportIsTheBill(t *testing.T) {
 		require.Equal(t, 200, get(t, p, "/sim/seen", &seen))
 		require.Equal(t, p.Seen(), seen)
 		require.Equal(t, int64(100), seen.Requests)
+		var full int64
+		for r := range p.Records() {
+			require.Equal(t, int64(1), r.Requests)
+			full += r.Full
+		}
+		require.Equal(t, seen.Full, full)
 
 		for _, q := range []string{"", "?start_time=x", "?start_time=0&bucket_width=2h", "?start_time=0&limit=32", "?start_time=0&page=page_x"} {
 			var e openai.ErrorResponse

@@ -38,8 +38,8 @@ const (
 // good reports whether the client gets all of an answer.
 func (r reply) good() bool { return r.status == http.StatusOK && r.end == whole }
 
-// compose decides the reply to c under a fault. It is pure but for the date in
-// the body: the same rng gives the same reply.
+// compose decides the reply to c under a fault, and what c is billed. Dates
+// apart, the same rng gives the same reply.
 func (p *Provider) compose(c *call, id string, fault Fault, rng *rand.Rand) reply {
 	variant := rng.IntN(1 << 20)
 	switch fault {

@@ -151,7 +151,7 @@ func (p *Provider) follow(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		// An answer that no client tries again.
 		w.Header().Set("X-Should-Retry", "false")
-		p.show(w, r, failure(&problem{status: 400, kind: "invalid_request_error", code: "unexpected_call",
+		show(w, failure(&problem{status: 400, kind: "invalid_request_error", code: "unexpected_call",
 			message: fmt.Sprintf("The script has no answer for %s %s.", r.Method, r.URL.Path)}))
 		return
 	}

@@ -40,20 +40,23 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestNoTokenHoldsMore: the fact that wordBytes rests on.
+// TestNoTokenHoldsMore: no token holds two words, nor more of one than counts
+// as one. The first is why apostrophes join (" don't" is one token), the second
+// is where wordBytes is from.
 func TestNoTokenHoldsMore(t *testing.T) {
 	for name, c := range codecs() {
 		longest := ""
 		for id := range uint(200_000) {
 			s, err := c.Decode([]uint{id})
-			if err != nil || len(s) <= len(longest) {
+			if err != nil || s == "" {
 				continue
 			}
+			require.LessOrEqual(t, Words(s), int64(1), "%s: %q", name, s)
 			_, n := utf8.DecodeRuneInString(s)
-			within := strings.IndexFunc(s[min(n, len(s)):], func(r rune) bool {
+			within := strings.IndexFunc(s[n:], func(r rune) bool {
 				return !letterOrDigit(r) && !unicode.IsMark(r) && r != '\'' && r != utf8.RuneError
 			}) < 0
-			if within {
+			if within && len(s) > len(longest) {
 				longest = s
 			}
 		}
@@ -64,10 +67,11 @@ func TestNoTokenHoldsMore(t *testing.T) {
 
 func TestWordsNeverExceedTokens(t *testing.T) {
 	all := codecs()
-	piece := rapid.OneOf(rapid.SampledFrom([]string{" ", "  ", "\n", "\r\n", "'", "'s", "'LL", "’", "_", "-", "//", "{\"", "\":", "a", "The", "camelCase", "ß", "ſ", "İ", "\u0301", "\u200d", "\u3000",
-		"1", "12345", "½", "天天中彩票", "微信公众号", "。", "ありがとうございました", "สำนักเลขานุการองค์กร", "தெரிவித்துள்ளார்", "한국어", "👍🏽", "<|endoftext|>", "<|fim_prefix|>", strings.Repeat("a", 70), strings.Repeat("天", 30)}), rapid.String())
+	piece := rapid.SampledFrom([]string{" ", "  ", "\n", "\r\n", "'", "'s", "'LL", "’", "_", "-", "//", "{\"", "\":", "a", "The", "camelCase", "ß", "ſ", "İ", "\u0301", "\u200d", "\u3000",
+		"1", "12345", "½", "天天中彩票", "微信公众号", "don", "\u00a0", "don't", "it's", "。", "ありがとうございました", "สำนักเลขานุการองค์กร", "தெரிவித்துள்ளார்", "한국어", "👍🏽", "<|endoftext|>", "<|fim_prefix|>", strings.Repeat("a", 70), strings.Repeat("天", 30)})
 	rapid.Check(t, func(t *rapid.T) {
-		text := strings.Join(rapid.SliceOfN(piece, 0, 30).Draw(t, "pieces"), "")
+		// Few pieces: in a long text one token too few does not show.
+		text := strings.Join(rapid.SliceOfN(piece, 1, 4).Draw(t, "pieces"), "") + rapid.StringN(0, 3, -1).Draw(t, "more")
 		words := Words(text)
 		if words > int64(len(text)) {
 			t.Fatalf("%d words in %d bytes", words, len(text))
