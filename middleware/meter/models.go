@@ -1,0 +1,89 @@
+package meter
+
+import "strings"
+
+// baseModel strips what gateways and fine-tuning put around a model's name:
+// openai/gpt-4o:free, ft:gpt-4o-2024-08-06:org::id.
+func baseModel(model string) string {
+	model = strings.TrimPrefix(strings.TrimPrefix(model, "openai/"), "ft:")
+	model, _, _ = strings.Cut(model, ":")
+	return model
+}
+
+// frameOf picks the frame for a model, by the longest prefix.
+func frameOf(model string) frame {
+	name := baseModel(model)
+	best, found := frame{perRequest: 256, perMessage: 8, perInput: 64, perTool: 16, anyTools: 1000, toolFactor: 2}, 0
+	for _, f := range frames {
+		if strings.HasPrefix(name, f.prefix) && len(f.prefix) > found {
+			best, found = f.frame, len(f.prefix)
+		}
+	}
+	return best
+}
+
+var (
+	// Known to the cookbook: functions by its formula, 12 once, and 10 or 7 each.
+	classic = frame{perRequest: 3, perMessage: 3, perTool: 10, anyTools: 12}
+	omni    = frame{perRequest: 3, perMessage: 3, perTool: 7, anyTools: 12}
+	// Later models of OpenAI: the same frame, functions as their JSON.
+	later = frame{perRequest: 3, perMessage: 3, perTool: 16, anyTools: 64, toolFactor: 1}
+)
+
+var frames = []struct {
+	prefix string
+	frame
+}{
+	{"gpt-3.5", classic}, {"gpt-35", classic}, {"gpt-4", classic}, {"gpt-4o", omni}, {"chatgpt-4o", omni},
+	{"gpt-4.1", later}, {"gpt-4.5", later}, {"gpt-5", later}, {"o1", later}, {"o3", later}, {"o4", later},
+	{"text-embedding-", later}, {"davinci-002", later}, {"babbage-002", later},
+}
+
+// searches says why a model draws in more than its request, or nothing. These
+// search the web of themselves.
+func searches(model string) string {
+	name := model[strings.LastIndexByte(model, '/')+1:]
+	if strings.HasSuffix(name, ":online") || strings.Contains(name, "-search-preview") || strings.Contains(name, "-search-api") ||
+		strings.Contains(name, "deep-research") || strings.HasPrefix(name, "sonar") || strings.HasPrefix(name, "compound") {
+		return "model " + quotable(model)
+	}
+	return ""
+}
+
+// maxOutput is the most that a model generates in one answer, reasoning
+// included. A dated snapshot (-2024-08-06, -0613) counts as its model; other
+// longer names do not, because a later model of a family may generate more.
+func maxOutput(model string) (tokens int64, known bool) {
+	name := baseModel(model)
+	if tokens, known = outputs[name]; known {
+		return tokens, true
+	}
+	digits := strings.TrimRight(name, "0123456789-")
+	date := name[len(digits):]
+	if n := len(date); n != len("-2024-08-06") && n != len("-0613") && n != len("-20240806") {
+		return 0, false
+	}
+	if date[0] != '-' {
+		return 0, false
+	}
+	tokens, known = outputs[digits]
+	return tokens, known
+}
+
+// outputs holds the output limits of common models, as models.dev lists them
+// (github.com/anomalyco/models.dev, MIT, commit f3fc6922 of 2026-07-02); the
+// plain completion models from OpenAI's model pages of the same month.
+var outputs = map[string]int64{
+	"gpt-3.5-turbo": 4_096, "gpt-35-turbo": 4_096, "gpt-3.5-turbo-instruct": 4_096,
+	"davinci-002": 16_384, "babbage-002": 16_384,
+	"gpt-4": 8_192, "gpt-4-turbo": 4_096,
+	"gpt-4o": 16_384, "gpt-4o-mini": 16_384, "chatgpt-4o-latest": 16_384,
+	"gpt-4.1": 32_768, "gpt-4.1-mini": 32_768, "gpt-4.1-nano": 32_768,
+	"o1": 100_000, "o3": 100_000, "o3-mini": 100_000, "o4-mini": 100_000,
+	"gpt-5": 128_000, "gpt-5-mini": 128_000, "gpt-5-nano": 128_000, "gpt-5-chat-latest": 128_000,
+	"gpt-5.1": 128_000, "gpt-5.2": 128_000, "gpt-5.4": 128_000, "gpt-5.4-mini": 128_000, "gpt-5.4-nano": 128_000, "gpt-5.5": 128_000,
+	"gemini-2.0-flash": 8_192, "gemini-2.5-flash-lite": 65_536, "gemini-2.5-flash": 65_536, "gemini-2.5-pro": 65_536,
+	"claude-sonnet-4-5": 64_000, "claude-haiku-4-5": 64_000, "claude-sonnet-4-6": 64_000,
+	"claude-opus-4-5": 64_000, "claude-opus-4-6": 128_000, "claude-opus-4-7": 128_000, "claude-sonnet-5": 128_000,
+	"deepseek-chat": 384_000, "deepseek-reasoner": 384_000,
+}

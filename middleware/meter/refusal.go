@@ -1,0 +1,187 @@
+package meter
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+)
+
+// problem is an error body as providers of every format write it:
+//
+//	{"error":{"code","type","message","param"}}   OpenAI and most others; code is a string, a number, null or worse
+//	{"error":"…"}                                 some gateways
+//	[{"error":{"code","status","details"}}]       Gemini behind its OpenAI-compatible path
+//	{"object":"error","type","code","message"}    Mistral, older vLLM
+//	{"detail":…}                                  FastAPI servers
+type problem struct {
+	known   bool     // it has one of these forms
+	words   []string // code, type, status and inner code, where given
+	message string
+	param   string
+	wrote   bool // it carries text that a model generated
+	perDay  bool
+	retryIn time.Duration
+}
+
+// problemIn reads an error body. One that is not whole JSON stays unknown.
+func problemIn(body []byte) (p problem) {
+	v, whole := parse(body)
+	if !whole || !json.Valid(v) {
+		return p
+	}
+	if v.kind() == '[' {
+		for e := range v.elements() {
+			v = e
+			break
+		}
+	}
+	for k, m := range v.members() {
+		switch string(k) {
+		case "error":
+			e := problemOf(m)
+			e.wrote = e.wrote || p.wrote
+			p = e
+		case "choices", "output", "usage", "candidates":
+			p.wrote = p.wrote || m.present()
+		case "detail":
+			p.known = p.known || m.present()
+			p.message = string(fieldsOf(m))
+		}
+	}
+	if !p.known && v.get("message").present() && (v.get("code").present() || v.get("type").present()) {
+		wrote := p.wrote
+		p = problemOf(v)
+		p.wrote = p.wrote || wrote
+	}
+	return p
+}
+
+// problemOf reads the error itself.
+func problemOf(v value) (p problem) {
+	p.known = v.kind() == '{' || v.kind() == '"'
+	p.message = v.str()
+	for k, m := range v.members() {
+		switch string(k) {
+		case "code", "type", "status":
+			p.addWord(m)
+		case "innererror":
+			p.addWord(m.get("code"))
+		case "message":
+			p.message = m.str()
+		case "param":
+			p.param = m.str()
+		case "failed_generation": // Groq: a tool call that fits no schema
+			p.wrote = p.wrote || m.present()
+		case "details":
+			p.addDetails(m)
+		}
+	}
+	return p
+}
+
+func (p *problem) addWord(v value) {
+	w := v.str()
+	if k := v.kind(); k >= '0' && k <= '9' {
+		w = string(v)
+	}
+	if w = word(w); w != "" {
+		p.words = append(p.words, w)
+	}
+}
+
+// addDetails reads what Gemini says about quotas. A quota per day ends the day;
+// the delay beside it belongs to the one per minute.
+func (p *problem) addDetails(v value) {
+	for d := range v.elements() {
+		for violation := range d.get("violations").elements() {
+			p.perDay = p.perDay || strings.Contains(violation.get("quotaId").str(), "PerDay")
+		}
+		if wait, err := time.ParseDuration(d.get("retryDelay").str()); err == nil && wait > 0 {
+			p.retryIn = max(p.retryIn, wait)
+		}
+	}
+}
+
+// fieldsOf keeps of FastAPI's details where and what, and leaves out the input,
+// which repeats the request.
+func fieldsOf(detail value) (text []byte) {
+	if detail.kind() == '"' {
+		return []byte(detail.str())
+	}
+	for d := range detail.elements() {
+		text = append(append(text, d.get("loc")...), d.get("msg").str()...)
+	}
+	return text
+}
+
+// stops are the codes that end a run until somebody acts, as providers and
+// gateways document them; so is every code ending in _spend_limit_exceeded.
+var stops = []string{
+	"insufficient_quota", "credit_balance_exhausted", "organization_usage_limit_exceeded", // OpenAI
+	"billing_hard_limit_reached", "billing_not_active", // OpenAI
+	"enforced_spend_limit_reached", "billing_error", // Anthropic
+	"budget_exceeded", // LiteLLM and other gateways
+	"402",             // an error inside a stream that carries its status
+}
+
+// billed are the codes of refusals that come after a model was at work: Azure
+// bills what its filter holds back; Groq returns what was generated.
+var billed = []string{
+	"content_filter", "ResponsibleAIPolicyViolation", "content_policy_violation",
+	"tool_use_failed", "json_validate_failed", "output_parse_failed",
+}
+
+func (p problem) has(list []string) bool {
+	return slices.ContainsFunc(p.words, func(w string) bool { return slices.Contains(list, w) })
+}
+
+func (p problem) stop(status int) bool {
+	switch {
+	case status == 402, p.perDay, p.has(stops):
+		return true
+	case status == 400 && strings.Contains(strings.ToLower(p.message), "credit balance"):
+		// Anthropic gives an empty account no code of its own, only
+		// invalid_request_error: this is the one place where text is read.
+		return true
+	}
+	return slices.ContainsFunc(p.words, func(w string) bool { return strings.HasSuffix(w, "_spend_limit_exceeded") })
+}
+
+// unbilled errs to the side of no: what it denies is charged at its hold.
+func (p problem) unbilled(status int) bool {
+	if p.wrote || p.has(billed) {
+		return false
+	}
+	switch status {
+	case 402, 429:
+		return true
+	case 400, 401, 403, 404, 405, 413, 422:
+		return p.known
+	case 503, 529:
+		return slices.ContainsFunc(p.words, func(w string) bool {
+			return w == "slow_down" || strings.Contains(strings.ToLower(w), "overloaded")
+		})
+	}
+	return false
+}
+
+// refusal judges the problem under a status; 0 is an error inside a response
+// that began well.
+func (p problem) refusal(status int) Refusal {
+	r := Refusal{Unbilled: p.unbilled(status), Stop: p.stop(status), RetryAfter: p.retryIn}
+	if r.Stop {
+		r.RetryAfter = 0
+	}
+	if status == 400 || status == 422 {
+		for _, name := range [...]string{"stream_options", "include_usage"} {
+			r.NoUsageOption = r.NoUsageOption || strings.Contains(p.param, name) || strings.Contains(p.message, name)
+		}
+	}
+	for _, w := range p.words {
+		if isNumber := w[0] >= '0' && w[0] <= '9'; r.Code == "" || (!isNumber && r.Code[0] <= '9') {
+			r.Code = w
+		}
+	}
+	return r
+}

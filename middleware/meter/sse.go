@@ -1,0 +1,174 @@
+package meter
+
+import "bytes"
+
+// maxLine is the longest line, and the longest event, that is read. What is
+// longer passes unread.
+const maxLine = 1 << 20
+
+// sse cuts server-sent events out of a stream that comes in pieces, and hands
+// the bytes on as they are. If hide is set, events that read wants gone are
+// taken out; for that, an event is held back until its data is whole.
+//
+// Event data that is one whole JSON value is read at the end of its line, not
+// of the event: some servers leave the blank line out.
+type sse struct {
+	read func(event string, data []byte) (swallow bool)
+	hide bool
+
+	line []byte // the begun line
+	long bool   // inside a line that is too long
+	name string // of the event, if it gave one
+	data []byte // of an event over several lines
+	lost bool   // something was too long to read
+
+	held []byte // of the event, if hide
+	pass bool   // part of the event is handed on already
+	gone bool   // the event was taken out; its blank line goes too
+	out  []byte
+}
+
+func (s *sse) Write(p []byte) []byte {
+	s.out = s.out[:0]
+	for rest := p; len(rest) > 0; {
+		n := bytes.IndexByte(rest, '\n') + 1
+		whole := n > 0
+		if !whole {
+			n = len(rest)
+		}
+		s.piece(rest[:n], whole)
+		rest = rest[n:]
+	}
+	if !s.hide {
+		return p
+	}
+	return s.out
+}
+
+// piece takes the next part of a line, up to its end if whole.
+func (s *sse) piece(p []byte, whole bool) {
+	switch {
+	case s.long:
+		s.hold(p)
+		s.release()
+		s.long = !whole
+	case len(s.line)+len(p) > maxLine:
+		s.lost, s.pass, s.long = true, true, !whole
+		s.hold(s.line)
+		s.hold(p)
+		s.release()
+		s.line = s.line[:0]
+	case !whole:
+		s.line = append(s.line, p...)
+	case len(s.line) > 0:
+		s.line = append(s.line, p...)
+		s.whole(s.line)
+		s.line = s.line[:0]
+	default:
+		s.whole(p)
+	}
+}
+
+// whole takes one line with its end.
+func (s *sse) whole(line []byte) {
+	text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	if len(text) == 0 {
+		s.blank(line)
+		return
+	}
+	s.gone = false
+	s.hold(line)
+	field, text, _ := bytes.Cut(bytes.TrimLeft(text, " "), []byte(":"))
+	text = bytes.TrimPrefix(text, []byte(" "))
+	switch string(field) {
+	case "event":
+		s.name = word(string(text))
+	case "data":
+		s.dataLine(text)
+	}
+}
+
+func (s *sse) dataLine(text []byte) {
+	if len(s.data) > 0 {
+		if len(s.data)+1+len(text) > maxLine {
+			s.lost, s.pass, s.data = true, true, nil
+			s.release()
+			return
+		}
+		s.data = append(append(s.data, '\n'), text...)
+		return
+	}
+	v, whole := parse(text)
+	if open := trimSpace(text); !whole && v == nil && len(open) > 0 && (open[0] == '{' || open[0] == '[') {
+		s.data = append(s.data, text...)
+		return
+	}
+	s.dispatch(text)
+}
+
+// blank takes the line that ends an event.
+func (s *sse) blank(line []byte) {
+	if s.gone {
+		s.gone, s.name = false, ""
+		return
+	}
+	if len(s.data) > 0 {
+		data := s.data
+		s.data = s.data[:0]
+		s.dispatch(data)
+	}
+	if !s.gone {
+		s.hold(line)
+		s.release()
+	}
+	s.name, s.pass, s.gone = "", false, false
+}
+
+// dispatch reads one event, and takes it out or lets it go.
+func (s *sse) dispatch(data []byte) {
+	if len(trimSpace(data)) == 0 {
+		return
+	}
+	name := s.name
+	s.name = ""
+	if s.read(name, data) && s.hide && !s.pass {
+		s.held, s.gone = s.held[:0], true
+		return
+	}
+	s.release()
+}
+
+// End takes the last line even if it has no end, as some servers leave it.
+func (s *sse) End() []byte {
+	s.out = s.out[:0]
+	if len(s.line) > 0 {
+		line := s.line
+		s.line = nil
+		s.whole(line)
+	}
+	if len(s.data) > 0 {
+		data := s.data
+		s.data = nil
+		s.dispatch(data)
+	}
+	s.release()
+	return s.out
+}
+
+func (s *sse) hold(p []byte) {
+	if !s.hide {
+		return
+	}
+	if len(s.held)+len(p) > maxLine {
+		s.pass = true
+		s.release()
+	}
+	s.held = append(s.held, p...)
+}
+
+func (s *sse) release() {
+	if s.hide {
+		s.out = append(s.out, s.held...)
+		s.held = s.held[:0]
+	}
+}
