@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
 )
 
 // Exit codes: the outside contract, DESIGN section 6.
@@ -59,6 +62,8 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.As(err, &e):
 		return e.Code
+	case errors.Is(err, journal.ErrCorrupt), errors.Is(err, budget.ErrDamaged):
+		return exitBroken
 	default:
 		return exitFailed
 	}

@@ -27,7 +27,7 @@ func TestExitCodeOfErrors(t *testing.T) {
 }
 
 func TestRefusedCommandLines(t *testing.T) {
-	for _, args := range [][]string{{"--banana"}} {
+	for _, args := range [][]string{{"banana"}, {"--banana"}, {"sim", "--banana"}, {"sim", "banana"}, {"sim", "--faults", "banana=1"}} {
 		var out, err bytes.Buffer
 		assert.Equal(t, exitUsage, tollbook(args, nil, &out, &err), "%q", args)
 		assert.Empty(t, out.String())

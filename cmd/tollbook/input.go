@@ -13,12 +13,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// maxLine bounds a line of input, so that a file without newlines cannot fill
-// the memory. OpenAI's own bound for a whole Batch file is 200 MB.
-const maxLine = 64 << 20
+// maxID bounds a custom_id in bytes: it is the key in the book.
+const maxID = 256
 
 // maxProblems is how many faults of an input are listed before "and more".
 const maxProblems = 10
@@ -186,49 +186,6 @@ func (in *input) At(i int) (item, error) {
 // Close closes the file.
 func (in *input) Close() error { return in.file.Close() }
 
-// lineReader yields the lines of a file of any size within bounded memory.
-type lineReader struct {
-	r      *bufio.Reader
-	number int   // of the line last read, from 1
-	start  int64 // offset where it starts
-	offset int64 // offset behind it
-	buf    []byte
-}
-
-var errLongLine = fmt.Errorf("the line is longer than %d MiB", maxLine>>20)
-
-// next returns the next line without the white space around it and without the
-// byte order mark some editors put first; it is valid until the next call.
-// After errLongLine reading can go on with the line behind.
-func (l *lineReader) next() ([]byte, error) {
-	l.buf, l.start = l.buf[:0], l.offset
-	long := false
-	for {
-		part, err := l.r.ReadSlice('\n')
-		l.offset += int64(len(part))
-		if long = long || len(l.buf)+len(part) > maxLine; !long {
-			l.buf = append(l.buf, part...)
-		}
-		switch {
-		case err == bufio.ErrBufferFull:
-			continue
-		case err != nil && (err != io.EOF || l.offset == l.start):
-			return nil, err
-		}
-		break
-	}
-	l.number++
-	if long {
-		return nil, errLongLine
-	}
-	return trim(l.buf), nil
-}
-
-// trim cuts JSON's white space around a line, and a byte order mark before it.
-func trim(line []byte) []byte {
-	return bytes.Trim(bytes.TrimPrefix(line, []byte("\ufeff")), " \t\r\n")
-}
-
 // inputError lists what is wrong with an input file, line by line.
 type inputError struct {
 	path  string
@@ -271,6 +228,10 @@ func parseItem(line []byte) (item, error) {
 		}
 	}
 	switch {
+	case len(it.ID) > maxID:
+		return item{}, fmt.Errorf("custom_id is %d bytes long, at most %d are possible", len(it.ID), maxID)
+	case strings.ContainsFunc(it.ID, unicode.IsControl):
+		return item{}, fmt.Errorf("custom_id %s holds a control character", quote(it.ID))
 	case method != "POST":
 		return item{}, fmt.Errorf("method is %s, expected \"POST\"", quote(method))
 	case !slices.Contains(urls, it.URL):

@@ -46,6 +46,8 @@ func TestInputFaults(t *testing.T) {
 		"null id":           {request("a", `"a"`, "null"), "line 1: custom_id is missing"},
 		"number id":         {request("a", `"a"`, "7"), "line 1: custom_id is not a string"},
 		"empty id":          {request(""), "line 1: custom_id is empty"},
+		"long id":           {request(strings.Repeat("x", 257)), "line 1: custom_id is 257 bytes long, at most 256 are possible"},
+		"control in id":     {request(`a\u0000`), `line 1: custom_id "a\x00" holds a control character`},
 		"no method":         {request("a", `"method": "POST", `, ""), "line 1: method is missing"},
 		"GET":               {request("a", "POST", "GET"), `line 1: method is "GET", expected "POST"`},
 		"no url":            {request("a", `"url": "/v1/chat/completions", `, ""), "line 1: url is missing"},

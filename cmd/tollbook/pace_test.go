@@ -15,16 +15,16 @@ import (
 
 func TestPacer(t *testing.T) {
 	for name, c := range map[string]struct {
-		pacer  pacer
+		pacer  *pacer
 		tokens []int64
 		want   []time.Duration
 	}{
-		"none":                         {pacer{}, []int64{5, 5}, []time.Duration{0, 0}},
-		"requests":                     {pacer{RPM: 60}, []int64{1, 1, 1}, []time.Duration{0, time.Second, 2 * time.Second}},
-		"tokens":                       {pacer{TPM: 600}, []int64{20, 5, 1}, []time.Duration{0, 2 * time.Second, 2500 * time.Millisecond}},
-		"both":                         {pacer{RPM: 60, TPM: 600}, []int64{20, 5, 1}, []time.Duration{0, 2 * time.Second, 3 * time.Second}},
-		"larger than a minute's worth": {pacer{TPM: 60}, []int64{120, 1}, []time.Duration{0, 2 * time.Minute}},
-		"huge":                         {pacer{TPM: 1}, []int64{1 << 53, 1}, []time.Duration{0, 24 * time.Hour}},
+		"none":                         {&pacer{}, []int64{5, 5}, []time.Duration{0, 0}},
+		"requests":                     {&pacer{RPM: 60}, []int64{1, 1, 1}, []time.Duration{0, time.Second, 2 * time.Second}},
+		"tokens":                       {&pacer{TPM: 600}, []int64{20, 5, 1}, []time.Duration{0, 2 * time.Second, 2500 * time.Millisecond}},
+		"both":                         {&pacer{RPM: 60, TPM: 600}, []int64{20, 5, 1}, []time.Duration{0, 2 * time.Second, 3 * time.Second}},
+		"larger than a minute's worth": {&pacer{TPM: 60}, []int64{120, 1}, []time.Duration{0, 2 * time.Minute}},
+		"huge":                         {&pacer{TPM: 1}, []int64{1 << 53, 1}, []time.Duration{0, 24 * time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -64,6 +64,11 @@ func (u *ui) failure(err error) {
 	}
 }
 
+// line prints a line of data.
+func (u *ui) line(format string, args ...any) {
+	fmt.Fprintf(u.out, format+"\n", args...)
+}
+
 // data prints v as JSON, the only thing on stdout.
 func (u *ui) data(v any) error {
 	enc := json.NewEncoder(u.out)

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tollbook/tollbook/journal/disk"
+)
+
+// pin is run.json: what a state directory was begun with and belongs to for
+// ever. It holds no secret.
+type pin struct {
+	Version  int    `json:"version"`
+	Input    string `json:"input"` // SHA-256 of the file
+	Items    int    `json:"items"`
+	Provider string `json:"provider"`         // base URL, or "sim"
+	Out      string `json:"out"`              // relative to the state directory
+	Errors   string `json:"errors,omitempty"` // the same; empty if the lines go to Out
+}
+
+const pinVersion = 1
+
+func pinPath(state string) string { return filepath.Join(state, "run.json") }
+
+// readPin returns the pin of a state directory; nil if there is none.
+func readPin(state string) (*pin, error) {
+	text, err := os.ReadFile(pinPath(state))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	var p pin
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, &exitError{Code: exitBroken, Err: fmt.Errorf("%s is damaged: %w", pinPath(state), err),
+			Hint: "restore it; without it nobody knows which input the state belongs to"}
+	}
+	if p.Version != pinVersion {
+		return nil, fmt.Errorf("%s has version %d, this program knows %d", pinPath(state), p.Version, pinVersion)
+	}
+	return &p, nil
+}
+
+// write makes the pin durable.
+func (p *pin) write(state string) error {
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	return disk.Replace(disk.OS(), pinPath(state), append(text, '\n'))
+}
+
+// check tells whether a run may go on with this state, without touching
+// anything: the state must be empty, or have been begun with the same pin.
+func (p *pin) check(state string) error {
+	have, err := readPin(state)
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		return p.checkNew(state)
+	}
+	var differ []string
+	for _, f := range [...]struct{ name, have, want string }{
+		{"input", have.Input, p.Input}, {"provider", have.Provider, p.Provider}, {"--out", have.Out, p.Out}, {"--errors", have.Errors, p.Errors},
+	} {
+		if f.have != f.want {
+			differ = append(differ, fmt.Sprintf("its %s is %s, not %s", f.name, quote(f.have), quote(f.want)))
+		}
+	}
+	if differ == nil {
+		return nil
+	}
+	return usageError("name another directory with --state; nothing was touched",
+		"%s was begun otherwise: %s", state, strings.Join(differ, "; "))
+}
+
+// checkNew refuses to begin in a directory that holds something else, and to
+// add to an output of another run, whose lines would count as done.
+func (p *pin) checkNew(state string) error {
+	entries, err := os.ReadDir(state)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		// A run that died before it wrote run.json left no more than a book.
+		if name := e.Name(); name != "book" && !strings.HasSuffix(name, disk.TempSuffix) {
+			return usageError("name another directory with --state", "%s holds %s but no run.json: it is no state directory", state, quote(name))
+		}
+	}
+	for _, out := range []string{p.Out, p.Errors} {
+		if out == "" {
+			continue
+		}
+		path := fromState(state, out)
+		if stat, err := os.Stat(path); err == nil && stat.Size() > 0 {
+			return usageError("move it away, or name another file with --out or --errors", "%s exists already and belongs to another run", path)
+		}
+	}
+	return nil
+}
+
+// toState makes a path relative to the state directory, so that the two can be
+// moved together. Where that cannot be said, it is absolute.
+func toState(state, path string) (string, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	base, err := filepath.Abs(state)
+	if err != nil {
+		return "", err
+	}
+	if relative, err := filepath.Rel(base, absolute); err == nil {
+		return filepath.ToSlash(relative), nil
+	}
+	return absolute, nil
+}
+
+// fromState is the reverse of toState.
+func fromState(state, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(state, filepath.FromSlash(path))
+}

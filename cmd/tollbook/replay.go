@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
+)
+
+func newReplay(ui *ui) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "replay PATH...",
+		Short: "Add up a ledger from its lines and check it",
+		Long: `Add up ledgers, one after another, and check that every reservation was opened
+once and closed at most once. Any JSON Lines file whose lines have "ev", "rid"
+and "amount" will do, also one that tollbook did not write. A file is folded as
+it stands, a state directory or its book/ with its whole retained history, and
+"-" reads stdin. Any violation exits 5.`,
+		Example: "  tollbook replay requests.state\n  tollbook replay ledger.jsonl\n  ssh host cat ledger.jsonl | tollbook replay -",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			fold := ledgerFold{audit: budget.NewAudit()}
+			for _, path := range paths {
+				if err := fold.path(path, cmd.InOrStdin()); err != nil {
+					return err
+				}
+			}
+			for _, note := range fold.notes {
+				ui.say("%s", note)
+			}
+			if err := ui.replay(fold.audit, fold.faults, asJSON); err != nil {
+				return err
+			}
+			if len(fold.audit.Violations)+len(fold.faults) > 0 {
+				return &exitError{Code: exitBroken}
+			}
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// ledgerFold adds up ledgers.
+type ledgerFold struct {
+	audit  *budget.Audit
+	faults []string // damage that is a violation
+	notes  []string // what is worth a word and no violation
+}
+
+// path folds one argument of replay.
+func (f *ledgerFold) path(path string, stdin io.Reader) error {
+	if path == "-" {
+		return f.lines("stdin", stdin)
+	}
+	stat, err := os.Stat(path)
+	if err != nil {
+		return usageError("", "%w", err)
+	}
+	if stat.IsDir() {
+		return f.book(bookOf(path))
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return f.lines(path, file)
+}
+
+// lines folds a ledger as it stands. A last line that is neither whole nor
+// ended was being written, or its writer was killed: it is no fact yet.
+func (f *ledgerFold) lines(name string, r io.Reader) error {
+	lines := lineReader{r: bufio.NewReaderSize(r, 1<<20)}
+	for {
+		line, err := lines.next()
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, errLongLine):
+			f.faults = append(f.faults, fmt.Sprintf("%s: line %d: %v", name, lines.number, err))
+			continue
+		case err != nil:
+			return fmt.Errorf("reading %s: %w", name, err)
+		case len(line) == 0:
+			continue
+		}
+		entry, err := journal.ParseForeign(line)
+		switch {
+		case err == nil:
+			f.audit.Add(entry)
+		case !lines.ended:
+			f.notes = append(f.notes, fmt.Sprintf("%s: line %d is unfinished and not counted (%d bytes)", name, lines.number, len(line)))
+		default:
+			f.faults = append(f.faults, fmt.Sprintf("%s: line %d: %v", name, lines.number, err))
+		}
+	}
+}
+
+// book folds all segments that a book keeps. It ends at damage, since what
+// stands behind it cannot be trusted.
+func (f *ledgerFold) book(dir string) error {
+	for entry, err := range (journal.Dir{Path: dir}).History() {
+		switch {
+		case errors.Is(err, journal.ErrCorrupt):
+			f.faults = append(f.faults, err.Error())
+			return nil
+		case err != nil:
+			return notBook(dir, err)
+		}
+		f.audit.Add(entry)
+	}
+	return nil
+}
+
+// notBook says what to give, where a directory holds no book.
+func notBook(dir string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", dir, err)
+	}
+	return err
+}
+
+// bookOf is the directory of a state's book; a book's own directory is itself.
+func bookOf(state string) string {
+	if book := filepath.Join(state, "book"); isDir(book) {
+		return book
+	}
+	return state
+}
+
+func isDir(path string) bool {
+	stat, err := os.Stat(path)
+	return err == nil && stat.IsDir()
+}
+
+// jsonFlag gives a reading command its --json.
+func jsonFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "json", false, "print JSON on stdout")
+}

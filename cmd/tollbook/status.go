@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/journal"
+)
+
+func newStatus(ui *ui) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status STATE",
+		Short: "Show what is spent, held and free, and how far the shards are",
+		Long: `Show the limits of a state directory, what is spent, held and free, the open
+reservations and how far the shards are. It only reads, also while a run is on:
+then cursors may lag a second behind.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := bookOf(args[0])
+			report, err := budget.Fold(journal.Dir{Path: dir}.Newest())
+			if err != nil {
+				return notBook(dir, err)
+			}
+			if report.Book == "" {
+				return notBook(dir, fs.ErrNotExist)
+			}
+			shards, err := checkpoint.Inspect(nil, args[0])
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return ui.status(&report, shards, asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
