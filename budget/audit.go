@@ -1,0 +1,205 @@
+package budget
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// Audit folds a ledger and tells what about it cannot be: the one checker of
+// the invariants, for the command, for tests, and for books nobody here wrote.
+// Unlike the guard it goes on after a contradiction, so that the counts cover
+// every line. The zero Audit is not usable; make one with [NewAudit].
+type Audit struct {
+	Reserves, Extends, Settles, Refunds, Reclaims, Adjusts, Limits int64
+
+	Net           int64            // sum of the amounts
+	MultiClosed   map[string]int64 // rids closed (settled or refunded) more than once, with the number of closes
+	Overruns      int64            // entries by which a call used more than it held
+	OverrunTokens int64
+	Violations    []Violation // in the order of the lines
+
+	ledger *ledger
+	closes map[string]int64
+	lines  int64
+	failed map[string]bool // scopes whose figures were found wrong already
+}
+
+// Violation is one thing that cannot be.
+type Violation struct {
+	Line int64  // counted over all entries added, from 1
+	Seq  uint64 // zero in ledgers that do not number their lines
+	RID  string
+	What string
+}
+
+func (v Violation) String() string {
+	if v.Seq != 0 {
+		return fmt.Sprintf("entry %d: %s", v.Seq, v.What)
+	}
+	return fmt.Sprintf("line %d: %s", v.Line, v.What)
+}
+
+// NewAudit returns an Audit of an empty ledger.
+func NewAudit() *Audit {
+	return &Audit{MultiClosed: map[string]int64{}, ledger: newLedger(), closes: map[string]int64{}, failed: map[string]bool{}}
+}
+
+// Add folds the next entry. Opening and carried lines count only in the first
+// segment; in later ones they are checked against the fold.
+func (a *Audit) Add(e journal.Entry) {
+	a.lines++
+	switch later := a.ledger.segments > 0; {
+	case later && e.Kind == journal.Open:
+		a.compareOpening(&e)
+	case a.ledger.segments > 1 && e.Carried:
+		a.compareCarried(&e)
+	default:
+		a.count(&e)
+	}
+	if e.Seq == 0 && e.Prev == 0 { // a foreign ledger tells amounts only
+		a.complete(&e)
+	}
+	if _, err := a.ledger.apply(&e); err != nil {
+		a.violation(&e, err)
+		return
+	}
+	a.checkPath(&e)
+}
+
+func (a *Audit) count(e *journal.Entry) {
+	sum, err := journal.Change{Amount: a.Net}.Plus(journal.Change{Amount: e.Amount})
+	if err != nil {
+		a.violation(e, err)
+	}
+	a.Net = sum.Amount
+	switch e.Kind {
+	case journal.Reserve:
+		a.Reserves++
+	case journal.Extend:
+		a.Extends++
+	case journal.Settle:
+		a.Settles++
+	case journal.Refund:
+		a.Refunds++
+	case journal.Reclaim:
+		a.Reclaims++
+	case journal.Adjust:
+		a.Adjusts++
+	case journal.Limit:
+		a.Limits++
+	}
+	if e.Kind == journal.Settle || e.Kind == journal.Refund {
+		if a.closes[e.RID]++; a.closes[e.RID] > 1 {
+			a.MultiClosed[e.RID] = a.closes[e.RID]
+		}
+	}
+	if (e.Kind == journal.Settle || e.Kind == journal.Adjust) && e.Amount > 0 {
+		a.Overruns++
+		a.OverrunTokens += e.Amount
+	}
+}
+
+// complete fills in what a line with only ev, rid, amount and t leaves open:
+// what remains of a reservation after its settle is taken as confirmed, what a
+// reclaim brings back as assumed.
+func (a *Audit) complete(e *journal.Entry) {
+	h := a.ledger.holds[e.RID]
+	switch {
+	case e.Kind == journal.Settle && h != nil && e.Confirmed == 0 && e.Assumed == 0:
+		e.Confirmed = h.sum.Amount + e.Amount
+	case e.Kind == journal.Reclaim && e.Assumed == 0:
+		e.Assumed = e.Amount
+	case e.Kind == journal.Adjust && e.Confirmed == 0 && e.Assumed == 0:
+		e.Confirmed = e.Amount
+	}
+}
+
+// checkPath checks every balance that an entry moved: a hold is never
+// negative, nothing spent is, and no admission leaves a limit exceeded.
+func (a *Audit) checkPath(e *journal.Entry) {
+	h := a.ledger.holds[e.RID]
+	if h == nil {
+		return
+	}
+	if h.state == StateRefunded && (h.sum.Amount != 0 || h.sum.Cost != 0) {
+		a.violation(e, fmt.Errorf("the refund of reservation %q leaves %d tokens and %d picodollars of it in the net", h.rid, h.sum.Amount, h.sum.Cost))
+	}
+	if h.state == StateSettled && h.sum.Amount != h.sum.Confirmed+h.sum.Assumed {
+		a.violation(e, fmt.Errorf("reservation %q is settled with %d confirmed and %d assumed, and %d in the net", h.rid, h.sum.Confirmed, h.sum.Assumed, h.sum.Amount))
+	}
+	for _, at := range h.account.path {
+		b := balanceOf(at)
+		if (b.Tokens.Held < 0 || b.Tokens.Confirmed < 0 || b.Tokens.Assumed < 0 || b.Cost.Held < 0) && !a.failed[at.scope] {
+			a.failed[at.scope] = true
+			a.violation(e, fmt.Errorf("scope %q: confirmed %d, assumed %d, held %d: none of these can be negative", at.scope, b.Tokens.Confirmed, b.Tokens.Assumed, b.Tokens.Held))
+		}
+		if e.Kind != journal.Reserve && e.Kind != journal.Extend || e.Carried {
+			continue
+		}
+		for u := TokenUnit; u <= RequestUnit; u++ {
+			if c := at.caps[u]; c.set && u.of(e.Change) > 0 && u.of(at.sum) > c.max {
+				a.violation(e, fmt.Errorf("%s of %q was admitted above the limit of scope %q: %s in use of %s", e.Kind, e.RID, at.scope, u.Format(u.of(at.sum)), u.Format(c.max)))
+			}
+		}
+	}
+}
+
+// compareOpening checks the balances that a later segment begins with.
+func (a *Audit) compareOpening(e *journal.Entry) {
+	if e.Opening == nil {
+		return
+	}
+	said := map[string]journal.Change{"": e.Change}
+	for _, b := range e.Opening.Balances {
+		said[b.Scope] = b.Change
+	}
+	closed := map[string]journal.Change{}
+	for scope, at := range a.ledger.accounts {
+		closed[scope] = at.sum
+	}
+	for _, h := range a.ledger.openHolds() {
+		for _, at := range h.account.path {
+			closed[at.scope], _ = closed[at.scope].Plus(h.sum.Negated())
+		}
+	}
+	for scope, have := range closed {
+		if have != said[scope] {
+			a.violation(e, fmt.Errorf("segment %d begins with %d tokens closed on scope %q; the entries before it add up to %d", e.Opening.Segment, said[scope].Amount, scope, have.Amount))
+		}
+		delete(said, scope)
+	}
+	for scope := range said {
+		a.violation(e, fmt.Errorf("segment %d begins with a balance on scope %q, of which there is no entry", e.Opening.Segment, scope))
+	}
+}
+
+// compareCarried checks a line that a later segment repeats.
+func (a *Audit) compareCarried(e *journal.Entry) {
+	if e.Kind != journal.Reserve && e.Kind != journal.Carry {
+		return
+	}
+	switch h := a.ledger.holds[e.RID]; {
+	case h == nil:
+		a.violation(e, fmt.Errorf("segment carries reservation %q, of which there is no entry", e.RID))
+	case e.Kind == journal.Reserve && (h.state != StateOpen || h.sum != e.Change):
+		a.violation(e, fmt.Errorf("segment carries reservation %q as open with %d tokens; by its entries it is %s with %d", e.RID, e.Amount, h.state, h.sum.Amount))
+	case e.Kind == journal.Carry && (e.Past == nil || h.state.String() != e.Past.State || h.sum.Confirmed != e.Past.Confirmed || h.sum.Assumed != e.Past.Assumed):
+		a.violation(e, fmt.Errorf("segment carries reservation %q otherwise than its entries leave it: %s with %d confirmed, %d assumed", e.RID, h.state, h.sum.Confirmed, h.sum.Assumed))
+	}
+}
+
+func (a *Audit) violation(e *journal.Entry, err error) {
+	what := err.Error()
+	if errors.Is(err, ErrDamaged) {
+		what = what[len(ErrDamaged.Error())+len(": "):]
+	}
+	a.Violations = append(a.Violations, Violation{Line: a.lines, Seq: e.Seq, RID: e.RID, What: what})
+}
+
+// Report returns the balances of all that was added.
+func (a *Audit) Report() Report { return a.ledger.report() }
+
+// Open is the number of reservations that are open.
+func (a *Audit) Open() int64 { return a.ledger.root.open }

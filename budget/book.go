@@ -1,0 +1,323 @@
+package budget
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// Journal is where a book keeps its entries. It stores and knows no rule.
+type Journal interface {
+	// Append makes the batch durable if the journal still ends at after, and
+	// returns where it ends now; else it returns [journal.ErrConflict] and
+	// nothing is written. The same batch (by its id) at the same position
+	// again is success: an unknown outcome is settled by repeating. Entries
+	// are the caller's again after it returned.
+	Append(ctx context.Context, after journal.Pos, batch journal.Batch) (journal.Pos, error)
+	// Entries yields, in order, what stands after a position; after 0, the
+	// newest segment from its open line.
+	Entries(ctx context.Context, after journal.Pos) iter.Seq2[journal.Entry, error]
+	// Rotate starts a new segment that begins with carried, whose first entry
+	// is the open line. It comes before the first Append after an opening.
+	Rotate(ctx context.Context, after journal.Pos, carried []journal.Entry) (journal.Pos, error)
+}
+
+// Book is a journal and the guard over it: it decides what may be reserved,
+// books what became of it, and has every decision durable before it tells
+// anybody. All methods are safe for concurrent use.
+//
+// A reservation that does not fit a limit is refused with an [*ExhaustedError].
+// An entry that cannot be written is an error of the call that asked for it;
+// if that was a close, the hold stays open in the book and the book admits
+// nothing more ([ErrBroken]) until it is opened anew.
+type Book struct {
+	ctx     context.Context // of Open, without its end: an append belongs to many callers
+	journal Journal
+	config
+	caps atomic.Pointer[[]Limit] // as of the last durable batch
+	ops  sync.Pool
+
+	mu      sync.Mutex // guards the three below
+	queue   []*op
+	spare   []*op
+	leading bool
+
+	// What follows belongs to the leader.
+	ledger   *ledger
+	pos      journal.Pos
+	entries  []journal.Entry // of the batch in hand
+	undos    []undo          // and how to take them back
+	waiting  []*op
+	pass     int  // counts the retests of the waiting line
+	freed    bool // something was given back since the last one
+	carried  int  // entries that the last rotation carried
+	batchID  uuid.UUID
+	batches  uint64
+	stats    stats
+	orphans  []Orphan
+	broken   error
+	finished bool
+
+	closing  sync.Once
+	closeErr error
+}
+
+// Option sets something of a book at Open. A [Limit] is an Option.
+type Option interface{ apply(*config) }
+
+type option func(*config)
+
+func (o option) apply(c *config) { o(c) }
+
+type config struct {
+	limits  []Limit
+	logger  *slog.Logger
+	observe func(journal.Entry)
+	pricer  Pricer
+	clock   func() time.Time
+	orphan  OrphanPolicy
+	horizon time.Duration
+}
+
+// Logger lets the book tell a logger of overruns, orphans, refusals and
+// failures. It never logs what the caller's calls contain.
+func Logger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
+
+// Observe calls f with each entry once it is durable, in order, one at a time.
+// The book stands still meanwhile: f must be quick and must not call the book.
+func Observe(f func(journal.Entry)) Option { return option(func(c *config) { c.observe = f }) }
+
+// Prices lets the book price reservations and usage.
+func Prices(p Pricer) Option { return option(func(c *config) { c.pricer = p }) }
+
+// Clock replaces [time.Now].
+func Clock(now func() time.Time) Option { return option(func(c *config) { c.clock = now }) }
+
+// Horizon is how long a rotation carries on what a late call may still name:
+// refunded and assumed figures, callers' own rids, keys and evidence. Zero is
+// 14 days.
+func Horizon(d time.Duration) Option { return option(func(c *config) { c.horizon = d }) }
+
+// OrphanPolicy says what becomes of a reservation that is open when a book is
+// opened: its owner is gone, and whether it was billed nobody knows.
+type OrphanPolicy uint8
+
+// The policies.
+const (
+	OrphanAssume OrphanPolicy = iota // charge the hold as assumed; the owner's late settle corrects it, once
+	OrphanKeep                       // leave it open for whoever closes it by its rid
+	OrphanRefund                     // give the hold back. This gives up that the book never shows less than the bill
+)
+
+// OnOrphan sets the policy for orphans.
+func OnOrphan(p OrphanPolicy) Option { return option(func(c *config) { c.orphan = p }) }
+
+// Open opens the book in directory dir, or makes one. One process at a time
+// holds it ([journal.ErrLocked]). Limits given are set if they differ from
+// what the book holds; other limits in the book stay.
+func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
+	j, err := journal.OpenFile(dir, journal.FileOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("budget: open: %w", err)
+	}
+	b, err := New(ctx, j, opts...)
+	if err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return b, nil
+}
+
+// Memory returns a book that ends with the process. It panics on an option
+// that is never right, such as a negative limit.
+func Memory(opts ...Option) *Book {
+	b, err := New(context.Background(), journal.NewMemory(), opts...)
+	if err != nil {
+		panic("budget: Memory: " + err.Error())
+	}
+	return b
+}
+
+// New opens a book over a journal. If the journal has a method Close() error,
+// the book's Close calls it.
+func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
+	b := &Book{ctx: context.WithoutCancel(ctx), journal: j, ledger: newLedger(), batchID: uuid.New()}
+	for _, o := range opts {
+		o.apply(&b.config)
+	}
+	if b.logger == nil {
+		b.logger = slog.New(slog.DiscardHandler)
+	}
+	if b.clock == nil {
+		b.clock = time.Now
+	}
+	if b.horizon == 0 {
+		b.horizon = 14 * 24 * time.Hour
+	}
+	for _, l := range b.limits {
+		if err := l.check(); err != nil {
+			return nil, err
+		}
+	}
+	for e, err := range j.Entries(b.ctx, 0) {
+		if err == nil {
+			_, err = b.ledger.apply(&e)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("budget: open: %w", err)
+		}
+		b.pos = journal.Pos(e.Seq)
+	}
+	if err := b.rotate(); err != nil {
+		return nil, fmt.Errorf("budget: open: %w", err)
+	}
+	if err := b.begin(); err != nil {
+		return nil, fmt.Errorf("budget: open: %w", err)
+	}
+	b.publishLimits()
+	return b, nil
+}
+
+// begin books the limits that were given and treats the orphans.
+func (b *Book) begin() error {
+	for _, l := range b.limits {
+		if b.decide(&op{kind: opLimit, limit: l}); len(b.entries) > 0 {
+			if err := b.commit(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, h := range b.ledger.openHolds() {
+		o := &op{kind: opClose, hold: h, rid: h.rid}
+		b.orphans = append(b.orphans, Orphan{OpenReservation: h.public(), Policy: b.orphan})
+		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "open reservation of an owner that is gone", slog.String("rid", h.rid),
+			slog.String("scope", h.account.scope), slog.Int64("tokens", h.sum.Amount), slog.String("policy", b.orphan.String()))
+		switch b.orphan {
+		case OrphanKeep:
+			continue
+		case OrphanRefund:
+			o.kind, o.last, o.why = opRefund, NotBilled, "orphan"
+		default:
+			o.kind, o.usage.Why = opSettle, "orphan"
+		}
+		if b.decide(o); o.err != nil {
+			return o.err
+		}
+	}
+	b.freed = false
+	return b.commit()
+}
+
+// Reserve holds an amount for one attempt of a call, durably, before the call
+// leaves. It fails with an [*ExhaustedError] where a limit on the path has no
+// room, [ErrInFlight] where the rid or key is open, [ErrConflict] where the
+// rid is known with another amount, a [*ClosedError] where it was closed,
+// [ErrInvalid], [ErrNoPrice], [ErrBroken] or [ErrBookClosed], or as its
+// journal fails. ctx ends a wait for room.
+func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	o := op{kind: opReserve, rid: r.RID, request: r, priced: r.Cost > 0}
+	if b.pricer != nil && !o.priced {
+		o.price(b.pricer)
+	}
+	if r.RID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, fmt.Errorf("budget: reserve: no randomness for a rid: %w", err)
+		}
+		o.rid = id.String()
+	}
+	_, h, err := b.do(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	return &h.handle, nil
+}
+
+// price takes the cost of the worst case from a table. Where the split of the
+// tokens is not known the dearer side counts.
+func (o *op) price(p Pricer) {
+	r := &o.request
+	cost, err := p.Cost(r.Model, Usage{Input: r.Tokens - r.Output, Output: r.Output})
+	if err == nil && r.Output == 0 {
+		var asOutput int64
+		asOutput, err = p.Cost(r.Model, Usage{Output: r.Tokens})
+		cost = max(cost, asOutput)
+	}
+	if err == nil && cost >= 0 && cost <= MaxCost {
+		r.Cost, o.priced, o.prices = cost, true, p.Table()
+	}
+}
+
+// Reservation returns a handle by rid. Whether the book knows it, its methods
+// tell ([ErrUnknown]).
+func (b *Book) Reservation(rid string) *Reservation { return &Reservation{book: b, rid: rid} }
+
+// SetLimit sets, changes or (with Unlimited) lifts a limit. A limit below what
+// is in use refuses the next reserve and harms nothing else.
+func (b *Book) SetLimit(ctx context.Context, l Limit) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	_, _, err := b.do(ctx, &op{kind: opLimit, limit: l})
+	return err
+}
+
+// Limits returns the limits in force, by scope and unit.
+func (b *Book) Limits() []Limit { return slices.Clone(*b.caps.Load()) }
+
+// Limited reports whether a limit of unit u lies on the path of scope.
+func (b *Book) Limited(scope string, u Unit) bool {
+	for _, l := range *b.caps.Load() {
+		if l.Unit == u && (l.Scope == "" || l.Scope == scope || strings.HasPrefix(scope, l.Scope) && scope[len(l.Scope)] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// Close ends the book. Calls that wait for room get [ErrBookClosed], and so
+// does every later call that would write; reads go on working. Open
+// reservations stay open in the book, as orphans of its next opening. Every
+// Close returns what the first did.
+func (b *Book) Close() error {
+	b.closing.Do(func() {
+		b.do(b.ctx, &op{kind: opFinish})
+		if c, ok := b.journal.(interface{ Close() error }); ok {
+			b.closeErr = c.Close()
+		}
+	})
+	return b.closeErr
+}
+
+// now is the time for the next entry, which never goes back.
+func (b *Book) now() int64 { return max(b.clock().UnixMicro(), b.ledger.last) }
+
+// nextBatch names a batch: random once per book, then counted.
+func (b *Book) nextBatch() uuid.UUID {
+	b.batches++
+	binary.BigEndian.PutUint64(b.batchID[8:], b.batches)
+	return b.batchID
+}
+
+// publishLimits makes the limits readable without the leader.
+func (b *Book) publishLimits() {
+	limits := b.ledger.limits()
+	b.caps.Store(&limits)
+}

@@ -1,0 +1,165 @@
+package budget
+
+import (
+	"context"
+	"time"
+)
+
+// The guard is a single writer. Callers queue what they want and wait; one of
+// them at a time leads: it takes the whole queue, decides each call in order
+// on the ledger, appends all the entries in one batch and answers everybody.
+// While an append is on its way to the disk the next queue collects, and that
+// is the group commit: no timer, one write and one fsync for all who came
+// meanwhile. A leader serves one queue and hands over to the first of the
+// next, so that nobody works for the others for ever.
+
+// opKind is what a call asks of the leader.
+type opKind uint8
+
+const (
+	opReserve opKind = iota + 1
+	opExtend
+	opSettle
+	opRefund
+	opClose
+	opReclaim
+	opAdjust
+	opLimit
+	opReceipt
+	opCancel // of a waiting reserve
+	opRead   // look at the ledger between two batches
+	opFinish // no more calls
+)
+
+var opNames = [...]string{opReserve: "reserve", opExtend: "extend", opSettle: "settle", opRefund: "refund", opClose: "close",
+	opReclaim: "reclaim", opAdjust: "adjust", opLimit: "limit", opReceipt: "receipt", opCancel: "cancel", opRead: "read", opFinish: "close"}
+
+// op is one call: what is asked, then the answer.
+type op struct {
+	kind opKind
+	rid  string
+	hold *hold
+
+	request  Request
+	priced   bool // the request's cost is known, be it zero
+	prices   string
+	usage    Usage
+	last     Outcome
+	why      string
+	evidence Evidence
+	limit    Limit
+	cancel   *op   // the waiting reserve to end …
+	cause    error // … and what it is told
+	read     func(*ledger)
+
+	wrote   bool     // the batch in hand holds entries of this op
+	waitsAt *account // in the waiting line: what was full when it was last tried
+	ready   bool     // in the waiting line, with an answer that holds once the batch is durable
+	receipt Receipt
+	err     error
+	done    chan signal
+}
+
+// signal is what reaches the goroutine behind an op: youLead while it is the
+// first of the queue, then its answer.
+type signal bool
+
+const (
+	answered signal = false
+	youLead  signal = true
+)
+
+// do runs one op to its answer. ctx ends the wait for room and nothing else:
+// what is in a leader's hands comes to its end.
+func (b *Book) do(ctx context.Context, ask *op) (Receipt, *hold, error) {
+	o := b.op(ask)
+	b.post(o)
+	if o.kind == opReserve && o.request.MaxWait > 0 {
+		b.awaitRoom(ctx, o)
+	} else {
+		for <-o.done == youLead {
+			b.lead()
+		}
+	}
+	receipt, h, err := o.receipt, o.hold, o.err
+	*o = op{done: o.done}
+	b.ops.Put(o)
+	return receipt, h, err
+}
+
+// op makes ask an op that can be queued. Ops are reused, so that a call
+// allocates none; each book has its own, because a channel of one synctest
+// bubble must not turn up in another. The channel holds what can be on its way
+// at one time: the lead, the answer, and the answer to a cancel.
+func (b *Book) op(ask *op) *op {
+	o, _ := b.ops.Get().(*op)
+	if o == nil {
+		o = &op{done: make(chan signal, 3)}
+	}
+	done := o.done
+	*o = *ask
+	o.done = done
+	return o
+}
+
+// awaitRoom waits for the answer to a reserve that may be kept waiting, and
+// cancels it when its time or its context ends. The cancel may come too late;
+// the reserve is granted then, and the caller has it to close.
+func (b *Book) awaitRoom(ctx context.Context, o *op) {
+	timer := time.NewTimer(o.request.MaxWait)
+	defer timer.Stop()
+	timeout, cancelled := timer.C, ctx.Done()
+	for expected := 1; expected > 0; {
+		var cause error
+		select {
+		case s := <-o.done:
+			if s == youLead {
+				b.lead()
+			} else {
+				expected--
+			}
+			continue
+		case <-timeout:
+		case <-cancelled:
+			cause = context.Cause(ctx)
+		}
+		timeout, cancelled = nil, nil
+		expected++
+		b.post(&op{kind: opCancel, cancel: o, cause: cause, done: o.done})
+	}
+}
+
+// post queues an op, and gives it the lead if nobody has it.
+func (b *Book) post(o *op) {
+	b.mu.Lock()
+	b.queue = append(b.queue, o)
+	lead := !b.leading
+	b.leading = true
+	b.mu.Unlock()
+	if lead {
+		o.done <- youLead
+	}
+}
+
+// lead serves the queue once and hands over.
+func (b *Book) lead() {
+	b.mu.Lock()
+	batch := b.queue
+	b.queue = b.spare
+	b.mu.Unlock()
+
+	b.serve(batch)
+
+	clear(batch)
+	b.mu.Lock()
+	b.spare = batch[:0]
+	b.leading = len(b.queue) > 0
+	var next *op
+	if b.leading {
+		next = b.queue[0]
+	}
+	b.mu.Unlock()
+	if next != nil {
+		next.done <- youLead
+	}
+}

@@ -1,0 +1,292 @@
+package budget
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// ledger is the fold of a journal: every account and every reservation that
+// its entries add up to. Only the guard's leader (or a lone reader) touches it.
+type ledger struct {
+	root     *account
+	accounts map[string]*account
+	holds    map[string]*hold // by rid: the open ones, and those a late call may still name
+	keys     map[string]*hold // the open ones that carry a key
+
+	book     string
+	segments int   // open lines seen; from the second on, carried lines repeat what is known
+	last     int64 // largest T so far, carried lines apart
+}
+
+// account is what stands on one scope, all below it included.
+type account struct {
+	scope   string
+	path    []*account // itself, its parent, … the root
+	sum     journal.Change
+	open    int64
+	caps    [RequestUnit + 1]capacity // by Unit
+	waiters int                       // reserves waiting for room here
+	pass    int                       // of the waiters' last retest that found it full
+}
+
+type capacity struct {
+	set bool
+	max int64
+}
+
+func newLedger() *ledger {
+	root := &account{}
+	root.path = []*account{root}
+	return &ledger{root: root, accounts: map[string]*account{"": root}, holds: map[string]*hold{}, keys: map[string]*hold{}}
+}
+
+// account returns the account of a scope, made where it is new.
+func (l *ledger) account(scope string) *account {
+	if a := l.accounts[scope]; a != nil {
+		return a
+	}
+	parent, scope := "", strings.Clone(scope)
+	if i := strings.LastIndexByte(scope, '/'); i >= 0 {
+		parent = scope[:i]
+	}
+	a := &account{scope: scope}
+	a.path = append([]*account{a}, l.account(parent).path...)
+	l.accounts[scope] = a
+	return a
+}
+
+// checkScope refuses paths that are not ones: empty segments, control
+// characters, more than 256 bytes.
+func checkScope(scope string) error {
+	if scope == "" {
+		return nil
+	}
+	if len(scope) > 256 {
+		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%d bytes; at most 256", len(scope))}
+	}
+	if strings.HasPrefix(scope, "/") || strings.HasSuffix(scope, "/") || strings.Contains(scope, "//") {
+		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q has an empty segment; write it as a/b/c", scope)}
+	}
+	return checkText("scope", scope)
+}
+
+// admit tells whether ask fits under every limit on the path of a. An extend
+// that asks nothing of a unit is no burden on it; a reserve must find every
+// limit in order, and a limit of zero admits none.
+func admit(a *account, ask journal.Change, extend bool) *ExhaustedError {
+	var busy *ExhaustedError
+	for _, at := range a.path {
+		for u := TokenUnit; u <= RequestUnit; u++ {
+			limit := at.caps[u]
+			asked := u.of(ask)
+			if !limit.set || (extend && asked == 0) || (asked <= limit.max-u.of(at.sum) && limit.max > 0) {
+				continue
+			}
+			spent := u.spent(at.sum)
+			err := &ExhaustedError{Scope: at.scope, Kind: u, Asked: asked, Limit: limit.max,
+				Net: u.of(at.sum), Held: u.of(at.sum) - spent, Busy: limit.max > 0 && asked <= limit.max-spent}
+			if !err.Busy {
+				return err
+			}
+			if busy == nil {
+				busy = err
+			}
+		}
+	}
+	return busy
+}
+
+// capped reports whether any limit of unit u is on the path.
+func (a *account) capped(u Unit) bool {
+	for _, at := range a.path {
+		if at.caps[u].set {
+			return true
+		}
+	}
+	return false
+}
+
+// undo takes one applied entry back, as long as nothing was applied after it.
+type undo struct {
+	kind journal.Kind
+	h    *hold
+	was  hold // h before, unless the entry made it
+	at   *account
+	caps [RequestUnit + 1]capacity
+	last int64
+}
+
+// apply folds one entry. Either it is applied whole, or the ledger is as it
+// was and the error says what about the entry cannot be.
+func (l *ledger) apply(e *journal.Entry) (undo, error) {
+	u := undo{kind: e.Kind, last: l.last}
+	if e.Carried && l.segments > 1 {
+		return u, nil
+	}
+	switch e.Kind {
+	case journal.Open:
+		return u, l.open(e)
+	case journal.Seal:
+		return u, nil
+	case journal.Limit:
+		return l.limit(e, u)
+	case journal.Carry:
+		return u, l.carry(e)
+	case journal.Reserve:
+		return l.reserve(e, u)
+	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
+		return l.change(e, u)
+	}
+	return u, fmt.Errorf("%w: entry %d is of no known kind", ErrDamaged, e.Seq)
+}
+
+func (l *ledger) open(e *journal.Entry) error {
+	if e.Opening == nil {
+		return fmt.Errorf("%w: open line %d says nothing", ErrDamaged, e.Seq)
+	}
+	if l.segments > 0 && e.Opening.Book != l.book {
+		return fmt.Errorf("%w: segment %d is of book %s, not of %s", ErrDamaged, e.Opening.Segment, e.Opening.Book, l.book)
+	}
+	if l.segments++; l.segments > 1 {
+		return nil
+	}
+	l.book, l.root.sum = e.Opening.Book, e.Change
+	for _, b := range e.Opening.Balances {
+		l.account(b.Scope).sum = b.Change
+	}
+	l.last = max(l.last, e.T)
+	return nil
+}
+
+func (l *ledger) limit(e *journal.Entry, u undo) (undo, error) {
+	if e.Cap == nil {
+		return u, fmt.Errorf("%w: limit line %d says nothing", ErrDamaged, e.Seq)
+	}
+	unit := parseUnit(e.Cap.Kind)
+	if unit == 0 {
+		return u, fmt.Errorf("%w: limit line %d is on %q, which is no unit", ErrDamaged, e.Seq, e.Cap.Kind)
+	}
+	u.at = l.account(e.Scope)
+	u.caps = u.at.caps
+	u.at.caps[unit] = capacity{set: !e.Cap.Unlimited, max: e.Cap.Max}
+	l.note(e)
+	return u, nil
+}
+
+// reserve folds a reserve line, also a carried one.
+func (l *ledger) reserve(e *journal.Entry, u undo) (undo, error) {
+	if old := l.holds[e.RID]; old != nil {
+		return u, fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
+	}
+	h := &hold{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named,
+		state: StateOpen, opened: e.T, each: e.Amount, eachCost: e.Cost, tries: 1, sum: e.Change}
+	if p := e.Past; p != nil {
+		h.each, h.eachCost, h.lost, h.tries = p.Each, p.EachCost, p.Lost, e.Tries
+	}
+	if h.each < 0 || h.eachCost < 0 || h.lost < 0 || h.sum.Amount < 0 || h.sum.Amount > maxHold || h.sum.Cost < 0 || h.sum.Cost > maxHold {
+		return u, fmt.Errorf("%w: reservation %q holds %d tokens and %d picodollars", ErrDamaged, e.RID, e.Amount, e.Cost)
+	}
+	h.account = l.account(e.Scope)
+	if err := h.account.add(e.Change); err != nil {
+		return u, err
+	}
+	l.holds[e.RID] = h
+	l.opened(h, 1)
+	l.note(e)
+	u.h = h
+	return u, nil
+}
+
+// change folds an entry of a reservation that is there.
+func (l *ledger) change(e *journal.Entry, u undo) (undo, error) {
+	h := l.holds[e.RID]
+	if h == nil {
+		return u, fmt.Errorf("%w: %s of reservation %q, which was never reserved", ErrDamaged, e.Kind, e.RID)
+	}
+	u.h, u.was = h, *h
+	if err := h.apply(e); err != nil {
+		return u, err
+	}
+	if err := h.account.add(e.Change); err != nil {
+		*h = u.was
+		return u, err
+	}
+	if u.was.state == StateOpen && h.state != StateOpen {
+		l.opened(h, -1)
+	}
+	l.note(e)
+	return u, nil
+}
+
+// opened counts h in (1) or out (-1) of the open reservations.
+func (l *ledger) opened(h *hold, by int64) {
+	for _, a := range h.account.path {
+		a.open += by
+	}
+	switch {
+	case h.key == "":
+	case by > 0:
+		l.keys[h.key] = h
+	case l.keys[h.key] == h:
+		delete(l.keys, h.key)
+	}
+}
+
+func (l *ledger) note(e *journal.Entry) {
+	if !e.Carried {
+		l.last = max(l.last, e.T)
+	}
+}
+
+// add moves every balance along the path, or none.
+func (a *account) add(c journal.Change) error {
+	for i, at := range a.path {
+		sum, err := at.sum.Plus(c)
+		if err != nil {
+			for _, done := range a.path[:i] {
+				done.sum, _ = done.sum.Plus(c.Negated())
+			}
+			return fmt.Errorf("%w: scope %q: %w", ErrDamaged, at.scope, err)
+		}
+		at.sum = sum
+	}
+	return nil
+}
+
+// undo takes the last applied entry back.
+func (l *ledger) undo(u *undo) {
+	l.last = u.last
+	switch u.kind {
+	case journal.Limit:
+		u.at.caps = u.caps
+	case journal.Reserve:
+		l.opened(u.h, -1)
+		delete(l.holds, u.h.rid)
+		u.h.account.take(u.h.sum)
+	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
+		change, _ := u.h.sum.Plus(u.was.sum.Negated())
+		if u.was.state == StateOpen && u.h.state != StateOpen {
+			l.opened(u.h, 1)
+		}
+		*u.h = u.was
+		u.h.account.take(change)
+	}
+}
+
+// take is add for a change that is known to be in the balances.
+func (a *account) take(c journal.Change) {
+	for _, at := range a.path {
+		at.sum, _ = at.sum.Plus(c.Negated())
+	}
+}
+
+func parseUnit(word string) Unit {
+	for u := TokenUnit; u <= RequestUnit; u++ {
+		if unitNames[u] == word {
+			return u
+		}
+	}
+	return 0
+}

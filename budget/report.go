@@ -1,0 +1,203 @@
+package budget
+
+import (
+	"cmp"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// Figures are the four parts of a balance: Net = Confirmed + Assumed + Held.
+type Figures struct {
+	Net       int64 // counts against limits
+	Confirmed int64 // spent as the provider reported it
+	Assumed   int64 // spent as far as must be assumed
+	Held      int64 // reserved and still open
+}
+
+// Balance is what stands on a scope, all below it included.
+type Balance struct {
+	Tokens   Figures
+	Cost     Figures // picodollars
+	Requests int64   // attempts that left, or may have left
+	Maybe    int64   // attempts that may have been billed and stand at their hold or an estimate
+	Open     int64   // reservations
+}
+
+func balanceOf(a *account) Balance {
+	c := a.sum
+	return Balance{
+		Tokens:   Figures{c.Amount, c.Confirmed, c.Assumed, c.Amount - c.Confirmed - c.Assumed},
+		Cost:     Figures{c.Cost, c.ConfirmedCost, c.AssumedCost, c.Cost - c.ConfirmedCost - c.AssumedCost},
+		Requests: c.Requests, Maybe: c.Maybe, Open: a.open,
+	}
+}
+
+// Report is the state of a book at one moment, as its entries add up.
+type Report struct {
+	Book    string // its id
+	Balance        // of the whole book
+	Scopes  []ScopeReport
+	Limits  []LimitReport
+	Open    []OpenReservation // oldest first
+	Orphans []Orphan          // found at this opening
+	Waiting int               // reserves waiting for room
+
+	// Since this opening:
+	Overruns      int64            // attempts that used more than their hold
+	OverrunTokens int64            // and by how much
+	Unknown       map[string]int64 // attempts charged at an assumed figure, by reason
+	Broken        error            // why the book admits nothing more, or nil
+}
+
+// ScopeReport is the balance of one scope below the root.
+type ScopeReport struct {
+	Scope string
+	Balance
+}
+
+// LimitReport is a limit and what it has left: Max - Net.
+type LimitReport struct {
+	Limit
+	Net, Held, Free int64
+}
+
+// OpenReservation is a reservation that is not closed yet.
+type OpenReservation struct {
+	RID, Scope, Key, Model string
+	Tokens, Cost           int64 // held, all attempts together
+	Attempts               int64
+	Since                  time.Time
+}
+
+// Orphan is a reservation found open when the book was opened.
+type Orphan struct {
+	OpenReservation
+	Policy OrphanPolicy // what was done about it
+}
+
+// String returns "assume", "keep" or "refund".
+func (p OrphanPolicy) String() string {
+	switch p {
+	case OrphanKeep:
+		return "keep"
+	case OrphanRefund:
+		return "refund"
+	}
+	return "assume"
+}
+
+// Report returns the state of the book after the last durable batch.
+func (b *Book) Report() Report {
+	var r Report
+	b.do(b.ctx, &op{kind: opRead, read: func(l *ledger) {
+		r = l.report()
+		r.Orphans = slices.Clone(b.orphans)
+		r.Waiting = len(b.waiting)
+		r.Overruns, r.OverrunTokens, r.Unknown = b.stats.overruns, b.stats.tokens, maps.Clone(b.stats.unknown)
+		r.Broken = b.broken
+	}})
+	return r
+}
+
+// Fold adds up entries as they are read from a journal, without a guard over
+// it: the state of a book that another process may hold. It stops at the first
+// error of the sequence and at the first entry that cannot be.
+func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
+	l, s := newLedger(), stats{}
+	for e, err := range entries {
+		if err == nil {
+			_, err = l.apply(&e)
+		}
+		if err != nil {
+			return l.report(), err
+		}
+		s.note(&e)
+	}
+	r := l.report()
+	r.Overruns, r.OverrunTokens, r.Unknown = s.overruns, s.tokens, s.unknown
+	return r, nil
+}
+
+func (l *ledger) report() Report {
+	r := Report{Book: l.book, Balance: balanceOf(l.root)}
+	for _, scope := range slices.Sorted(maps.Keys(l.accounts)) {
+		if scope != "" {
+			r.Scopes = append(r.Scopes, ScopeReport{scope, balanceOf(l.accounts[scope])})
+		}
+	}
+	for _, limit := range l.limits() {
+		c := l.accounts[limit.Scope].sum
+		net := limit.Unit.of(c)
+		r.Limits = append(r.Limits, LimitReport{Limit: limit, Net: net, Held: net - limit.Unit.spent(c), Free: limit.Max - net})
+	}
+	for _, h := range l.openHolds() {
+		r.Open = append(r.Open, h.public())
+	}
+	return r
+}
+
+// openHolds returns the open reservations, oldest first.
+func (l *ledger) openHolds() []*hold {
+	var open []*hold
+	for _, h := range l.holds {
+		if h.state == StateOpen {
+			open = append(open, h)
+		}
+	}
+	slices.SortFunc(open, func(a, b *hold) int { return cmp.Or(cmp.Compare(a.opened, b.opened), cmp.Compare(a.rid, b.rid)) })
+	return open
+}
+
+func (h *hold) public() OpenReservation {
+	return OpenReservation{RID: h.rid, Scope: h.account.scope, Key: h.key, Model: h.model, Tokens: h.sum.Amount, Cost: h.sum.Cost,
+		Attempts: h.tries, Since: time.UnixMicro(h.opened)}
+}
+
+// stats counts what a report tells besides balances.
+type stats struct {
+	overruns, tokens int64
+	unknown          map[string]int64
+}
+
+func (s *stats) note(e *journal.Entry) {
+	if e.Carried {
+		return
+	}
+	switch e.Kind {
+	case journal.Settle, journal.Adjust:
+		if e.Amount > 0 || e.Cost > 0 {
+			s.overruns++
+			s.tokens += max(e.Amount, 0)
+		}
+	}
+	switch e.Kind {
+	case journal.Settle, journal.Extend:
+		if e.Maybe > 0 {
+			if s.unknown == nil {
+				s.unknown = map[string]int64{}
+			}
+			s.unknown[cmp.Or(e.Why, "unknown")]++
+		}
+	}
+}
+
+// log tells the logger what is worth a line of an op that is done.
+func (b *Book) log(o *op) {
+	if !o.wrote || o.kind == opReserve || o.kind == opExtend {
+		return
+	}
+	if r := &o.receipt; r.Overrun > 0 || r.OverrunCost > 0 {
+		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "a call used more than it held", slog.String("rid", r.RID),
+			slog.Int64("overrun", r.Overrun), slog.Int64("confirmed", r.Confirmed), slog.Int64("assumed", r.Assumed))
+	}
+	if b.logger.Enabled(b.ctx, slog.LevelDebug) {
+		r := &o.receipt
+		b.logger.LogAttrs(b.ctx, slog.LevelDebug, opNames[o.kind], slog.String("rid", r.RID), slog.String("state", r.State.String()),
+			slog.Int64("confirmed", r.Confirmed), slog.Int64("assumed", r.Assumed), slog.Int64("attempts", r.Attempts))
+	}
+}

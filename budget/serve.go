@@ -1,0 +1,362 @@
+package budget
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// All of this runs in the leader only, which therefore needs no lock.
+
+// serve brings every op of a batch to its answer, or into the waiting line.
+func (b *Book) serve(batch []*op) {
+	for len(batch) > 0 || b.freed {
+		for _, o := range batch {
+			b.decide(o)
+		}
+		b.retest()
+		err := b.commit()
+		if err == nil {
+			b.answer(batch)
+			break
+		}
+		b.rollback()
+		if errors.Is(err, journal.ErrConflict) {
+			err = b.catchUp()
+		}
+		batch = b.again(batch, err)
+	}
+	b.rotateIfDue()
+}
+
+// answer ends the ops of a batch that is durable.
+func (b *Book) answer(batch []*op) {
+	for _, o := range batch {
+		if o.waitsAt == nil {
+			b.end(o)
+		}
+	}
+	b.waiting = slices.DeleteFunc(b.waiting, func(o *op) bool {
+		if !o.ready {
+			return false
+		}
+		o.leave()
+		b.end(o)
+		return true
+	})
+}
+
+func (b *Book) end(o *op) {
+	if o.hold != nil && o.err == nil {
+		b.log(o)
+	}
+	o.done <- answered
+}
+
+// again sorts a batch whose append failed with err (nil: others wrote first).
+// Ops that wrote are told; all others are decided once more, for what they
+// were decided on never came to be.
+func (b *Book) again(batch []*op, err error) []*op {
+	var retry []*op
+	for _, o := range batch {
+		switch {
+		case o.waitsAt != nil: // stays in line
+		case err != nil && o.wrote:
+			b.fail(o, err)
+		default:
+			retry = append(retry, o)
+		}
+	}
+	b.waiting = slices.DeleteFunc(b.waiting, func(o *op) bool {
+		if err != nil && o.ready && o.wrote {
+			o.leave()
+			b.fail(o, err)
+			return true
+		}
+		o.ready = false
+		return false
+	})
+	b.freed = len(b.waiting) > 0
+	return retry
+}
+
+// fail tells an op that its entries could not be written. A close that failed
+// leaves its hold open in the book, and the book admits nothing more: what was
+// really used is no longer in it.
+func (b *Book) fail(o *op, err error) {
+	if o.kind == opSettle || o.kind == opRefund || o.kind == opClose || errors.Is(err, journal.ErrPoisoned) {
+		b.breakDown(err)
+	}
+	o.hold, o.receipt = nil, Receipt{}
+	o.err = fmt.Errorf("budget: %s of %q is not booked: %w", opNames[o.kind], o.rid, err)
+	o.done <- answered
+}
+
+// breakDown makes the book refuse every further reserve and extend.
+func (b *Book) breakDown(err error) {
+	if b.broken == nil {
+		b.broken = fmt.Errorf("%w; open it anew: %w", ErrBroken, err)
+		b.logger.LogAttrs(b.ctx, slog.LevelError, "book is broken and admits nothing more", slog.Any("error", err))
+	}
+}
+
+// decide finds out what an op comes to and applies it to the ledger; commit
+// makes it durable or rollback takes it back.
+func (b *Book) decide(o *op) {
+	o.wrote, o.err, o.receipt = false, nil, Receipt{}
+	from := len(b.entries)
+	h, err := b.decision(o)
+	if err == nil && len(b.entries) > from {
+		err = b.applyFrom(from, h)
+		o.wrote = err == nil
+	}
+	if err != nil {
+		o.err = err
+		return
+	}
+	if o.kind == opReserve {
+		h = b.ledger.holds[o.rid]
+		h.handle = Reservation{book: b, rid: h.rid, hold: h}
+	}
+	if h != nil {
+		o.hold = h
+		o.receipt = h.receipt()
+		o.receipt.Booked = o.wrote
+	}
+	b.freed = b.freed || o.wrote && o.kind != opReserve && o.kind != opExtend
+}
+
+// decision appends to b.entries what an op would write.
+func (b *Book) decision(o *op) (h *hold, err error) {
+	switch o.kind {
+	case opReserve:
+		return nil, b.reserve(o)
+	case opLimit:
+		return nil, b.setLimit(o.limit)
+	case opCancel:
+		b.cancel(o)
+		return nil, nil
+	case opRead:
+		o.read(b.ledger)
+		return nil, nil
+	case opFinish:
+		b.finished, b.freed = true, true // those who wait are told
+		return nil, nil
+	}
+	if h = o.hold; h == nil {
+		h = b.ledger.holds[o.rid]
+	}
+	if h == nil {
+		return nil, fmt.Errorf("%w: %s of %q: no such rid in the book, or it is past the horizon", ErrUnknown, opNames[o.kind], o.rid)
+	}
+	from := len(b.entries)
+	switch o.kind {
+	case opExtend:
+		err = b.extend(h, o)
+	case opSettle:
+		b.entries, err = h.settle(b.entries, o.usage, b.cost(h, o.usage))
+	case opRefund:
+		b.entries, err = h.refund(b.entries, o.last, o.why)
+	case opClose:
+		if h.state == StateOpen {
+			b.entries, err = h.settle(b.entries, Usage{Why: "closed without a result"}, money{})
+		}
+	case opReclaim:
+		b.entries = h.reclaim(b.entries)
+	case opAdjust:
+		b.entries, err = h.adjust(b.entries, o.evidence, b.cost(h, o.evidence.Usage))
+	}
+	if len(b.entries) > from && (h.forgotten || b.finished) {
+		b.entries = b.entries[:from]
+		if b.finished {
+			return nil, fmt.Errorf("%w: %s of %q", ErrBookClosed, opNames[o.kind], o.rid)
+		}
+		return nil, fmt.Errorf("%w: %s of %q: past the horizon", ErrUnknown, opNames[o.kind], o.rid)
+	}
+	return h, err
+}
+
+// applyFrom stamps and applies the entries from index i on, all or none.
+func (b *Book) applyFrom(i int, h *hold) error {
+	now, undone := b.now(), len(b.undos)
+	for j := i; j < len(b.entries); j++ {
+		e := &b.entries[j]
+		e.T = now
+		if h != nil {
+			e.RID = h.rid
+		}
+		u, err := b.ledger.apply(e)
+		if err != nil {
+			b.unapply(undone)
+			b.entries = b.entries[:i]
+			return err
+		}
+		b.undos = append(b.undos, u)
+	}
+	return nil
+}
+
+// reserve decides a reserve, or puts it into the waiting line.
+func (b *Book) reserve(o *op) error {
+	if err := b.admitting(); err != nil {
+		return err
+	}
+	r := &o.request
+	if h := b.ledger.holds[o.rid]; h != nil {
+		return h.again(r)
+	}
+	if r.Key != "" && b.ledger.keys[r.Key] != nil {
+		return fmt.Errorf("%w: key %q is served by reservation %q", ErrInFlight, r.Key, b.ledger.keys[r.Key].rid)
+	}
+	a := b.ledger.account(r.Scope)
+	if !o.priced && a.capped(CostUnit) {
+		return fmt.Errorf("%w: scope %q has a money limit and the price of model %q is not known; give Request.Cost or a Pricer that knows it", ErrNoPrice, r.Scope, r.Model)
+	}
+	ask := journal.Change{Amount: r.Tokens, Cost: r.Cost, Requests: 1}
+	refused := admit(a, ask, false)
+	full := a
+	if refused != nil {
+		full = b.ledger.accounts[refused.Scope]
+	} else if o.waitsAt == nil {
+		if full = a.crowded(); full != nil {
+			refused = full.behind(ask)
+		}
+	}
+	if refused != nil {
+		if refused.Busy && r.MaxWait > 0 {
+			b.wait(o, full)
+		}
+		return refused
+	}
+	b.entries = append(b.entries, journal.Entry{Kind: journal.Reserve, RID: o.rid, Change: ask, Scope: r.Scope, Key: r.Key,
+		Model: r.Model, Prices: o.prices, Named: r.RID != ""})
+	return nil
+}
+
+// again answers a second reserve of a rid: it is never a second hold.
+func (h *hold) again(r *Request) error {
+	switch {
+	case h.each != r.Tokens || h.eachCost != r.Cost || h.account.scope != r.Scope:
+		return fmt.Errorf("%w: reservation %q is %s with %d tokens, %d picodollars on scope %q; asked are %d, %d on %q",
+			ErrConflict, h.rid, h.state, h.each, h.eachCost, h.account.scope, r.Tokens, r.Cost, r.Scope)
+	case h.state == StateOpen:
+		return fmt.Errorf("%w: reservation %q; take it over with Extend if its owner is gone", ErrInFlight, h.rid)
+	}
+	return &ClosedError{RID: h.rid, State: h.state, Call: "reserve"}
+}
+
+func (b *Book) extend(h *hold, o *op) (err error) {
+	from := len(b.entries)
+	if b.entries, err = h.extend(b.entries, o.last, o.why); err != nil {
+		return err
+	}
+	if err = b.admitting(); err == nil {
+		if refused := admit(h.account, b.entries[from].Change, true); refused != nil {
+			err = refused
+		}
+	}
+	if err != nil {
+		b.entries = b.entries[:from]
+	}
+	return err
+}
+
+// admitting returns why the book admits nothing more, if so.
+func (b *Book) admitting() error {
+	if b.finished {
+		return ErrBookClosed
+	}
+	return b.broken
+}
+
+func (b *Book) setLimit(l Limit) error {
+	if b.finished {
+		return ErrBookClosed
+	}
+	limit := b.ledger.account(l.Scope).caps[l.Unit]
+	if limit.set == !l.Unlimited && (l.Unlimited || limit.max == l.Max) {
+		return nil
+	}
+	e := journal.Entry{Kind: journal.Limit, Scope: l.Scope, Cap: &journal.Cap{Kind: l.Unit.String(), Max: l.Max, Unlimited: l.Unlimited}}
+	if l.Unlimited {
+		e.Cap.Max = 0
+	}
+	b.entries = append(b.entries, e)
+	return nil
+}
+
+// cost prices usage for a reservation: by what the caller knows, else by the
+// book's table. A reservation that holds no money costs none.
+func (b *Book) cost(h *hold, u Usage) money {
+	switch {
+	case u.Cost > 0 || h.eachCost == 0 || u.Known() && u.Total() == 0:
+		return money{u.Cost, true}
+	case b.pricer == nil || !u.Known():
+		return money{}
+	}
+	cost, err := b.pricer.Cost(h.model, u)
+	return money{cost, err == nil && cost >= 0 && cost <= MaxCost}
+}
+
+// commit makes the batch durable.
+func (b *Book) commit() error {
+	if len(b.entries) == 0 {
+		return nil
+	}
+	pos, err := b.journal.Append(b.ctx, b.pos, journal.Batch{ID: b.nextBatch(), Entries: b.entries})
+	if err != nil {
+		return err
+	}
+	for i := range b.entries {
+		e := &b.entries[i]
+		e.Seq = uint64(b.pos) + 1 + uint64(i)
+		b.stats.note(e)
+		if b.observe != nil {
+			b.observe(*e)
+		}
+		if e.Kind == journal.Limit {
+			b.publishLimits()
+		}
+	}
+	b.pos = pos
+	b.entries, b.undos = b.entries[:0], b.undos[:0]
+	return nil
+}
+
+func (b *Book) rollback() {
+	b.unapply(0)
+	b.entries = b.entries[:0]
+}
+
+func (b *Book) unapply(to int) {
+	for i := len(b.undos) - 1; i >= to; i-- {
+		b.ledger.undo(&b.undos[i])
+	}
+	b.undos = b.undos[:to]
+}
+
+// catchUp folds what others appended to a shared journal.
+func (b *Book) catchUp() error {
+	from := b.pos
+	for e, err := range b.journal.Entries(b.ctx, b.pos) {
+		if err == nil {
+			_, err = b.ledger.apply(&e)
+		}
+		if err != nil {
+			b.breakDown(err)
+			return err
+		}
+		b.pos = journal.Pos(e.Seq)
+	}
+	if b.pos == from {
+		err := fmt.Errorf("budget: the journal reports a conflict at %d, and nothing new: %w", from, journal.ErrConflict)
+		b.breakDown(err)
+		return err
+	}
+	b.publishLimits()
+	b.freed = true
+	return nil
+}

@@ -1,0 +1,314 @@
+package budget
+
+import (
+	"fmt"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// This file is a reservation's whole life, and pure: the decisions read a hold
+// and append to dst the entries that would change it (none where it stands as
+// asked already); apply changes it by an entry. A decision may refuse; apply of a recorded entry refuses only what no
+// decision of any version can have written.
+//
+//	              extend (before each further attempt)
+//	               ┌──┐
+//	 reserve ──▶  open ──settle──▶ settled ──adjust──▶ settled
+//	                │                  ▲
+//	                └──refund──▶ refunded ──reclaim──┘
+//
+// A hold's sum is what its entries add up to. While it is open, that is the
+// hold of every attempt that may have been billed, the last one included.
+
+// State is where a reservation stands. The zero State is not valid.
+type State uint8
+
+// The states.
+const (
+	StateOpen     State = iota + 1 // reserved; attempts may be under way
+	StateSettled                   // closed with what was used, reported or assumed
+	StateRefunded                  // closed with provably nothing used
+)
+
+var stateNames = [...]string{StateOpen: "open", StateSettled: "settled", StateRefunded: "refunded"}
+
+// String returns "open", "settled" or "refunded".
+func (s State) String() string {
+	if s >= StateOpen && s <= StateRefunded {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+func parseState(word string) State {
+	for s := StateOpen; s <= StateRefunded; s++ {
+		if stateNames[s] == word {
+			return s
+		}
+	}
+	return 0
+}
+
+// Outcome is what became of an attempt, as far as the bill goes. The zero
+// Outcome is the careful one.
+type Outcome uint8
+
+// The outcomes.
+const (
+	MaybeBilled Outcome = iota // it left, and the provider may bill it
+	NotBilled                  // it was refused in a way that is surely free
+	NeverSent                  // it never reached the provider; it does not count as a request either
+)
+
+// maxHold bounds what one reservation may hold after all its extends, in tokens
+// and in picodollars, so that no figure derived from it leaves 64 bits.
+const maxHold = 1 << 61
+
+// money is a cost in picodollars, where it is known.
+type money struct {
+	amount int64
+	known  bool
+}
+
+// lateSettle is the evidence key of a settle that comes after an assumed close.
+const lateSettle = "settle"
+
+// hold is the state of one reservation.
+type hold struct {
+	handle Reservation // what Reserve returns: one allocation serves both
+
+	rid, key, model, prices string
+	named                   bool // the rid was the caller's own
+	account                 *account
+
+	state          State
+	opened, closed int64 // Unix microseconds of the reserve and of the last entry since the close
+	each, eachCost int64 // the hold of one attempt
+	lost           int64 // earlier attempts that may have been billed and stand at their hold
+	tries          int64
+	sum            journal.Change
+
+	usage          journal.Usage // of the attempt that reported, once closed
+	over, overCost int64         // used above the hold
+	unsent         bool          // refunded, and the last attempt was never sent
+	forgotten      bool          // past the horizon: it can be read, and no entry may follow
+	reclaimed      bool
+	proofs         []journal.Proof
+}
+
+// assumedLast reports whether the last attempt stands at an assumed figure.
+func (h *hold) assumedLast() bool { return h.state == StateSettled && h.sum.Maybe > h.lost }
+
+// settle decides a settle. An unknown usage is charged at the hold, an
+// estimated one as told, both as assumed.
+func (h *hold) settle(dst []journal.Entry, u Usage, cost money) ([]journal.Entry, error) {
+	reported := u.Known() && !u.Estimated
+	switch {
+	case h.state == StateOpen:
+		return append(dst, h.closing(u, cost)), nil
+	case h.state == StateRefunded && reported && u.Total() == 0:
+		return dst, nil // what the refund says already
+	case h.state == StateRefunded && reported:
+		reclaim := h.reclaimEntry("settled after a refund")
+		back := *h
+		if err := back.apply(&reclaim); err != nil {
+			return dst, err
+		}
+		return append(dst, reclaim, back.adjustEntry(Evidence{Key: lateSettle, Usage: u}, 0, cost)), nil
+	case h.assumedLast() && reported:
+		return append(dst, h.adjustEntry(Evidence{Key: lateSettle, Usage: u}, 0, cost)), nil
+	case h.state == StateSettled && reported == !h.assumedLast() && (u.figures() == h.usage || !u.Known()):
+		return dst, nil // the identical repeat
+	}
+	return dst, &ClosedError{RID: h.rid, State: h.state, Call: "settle"}
+}
+
+// closing is the settle entry of an open hold.
+func (h *hold) closing(u Usage, cost money) journal.Entry {
+	e := journal.Entry{Kind: journal.Settle, Usage: u.figures(), Tries: h.tries, Why: u.Why, Ref: u.Ref}
+	e.Assumed, e.AssumedCost = h.lost*h.each, h.lost*h.eachCost
+	switch {
+	case u.Known() && !u.Estimated:
+		e.Confirmed = u.Total()
+		if cost.known {
+			e.ConfirmedCost = cost.amount
+		} else {
+			e.AssumedCost += h.eachCost
+		}
+	case u.Known():
+		e.Assumed, e.Maybe = e.Assumed+u.Total(), 1
+		if cost.known {
+			e.AssumedCost += cost.amount
+		} else {
+			e.AssumedCost += h.eachCost
+		}
+	default:
+		e.Assumed, e.AssumedCost, e.Maybe = e.Assumed+h.each, e.AssumedCost+h.eachCost, 1
+	}
+	e.Amount = e.Confirmed + e.Assumed - h.sum.Amount
+	e.Cost = e.ConfirmedCost + e.AssumedCost - h.sum.Cost
+	return e
+}
+
+// refund decides a refund: the last attempt was provably not billed. Earlier
+// ones that may have been stay charged, and the entry is a settle then.
+func (h *hold) refund(dst []journal.Entry, last Outcome, why string) ([]journal.Entry, error) {
+	switch {
+	case last != NotBilled && last != NeverSent:
+		return dst, &InvalidError{What: "refund", Reason: "a refund says that nothing was billed; settle with what is known instead"}
+	case h.state == StateRefunded,
+		h.state == StateSettled && h.lost > 0 && !h.assumedLast() && h.usage == (journal.Usage{}):
+		return dst, nil
+	case h.state != StateOpen:
+		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "refund"}
+	}
+	e := h.closing(NothingUsed, money{known: true})
+	e.Why = why
+	if h.lost == 0 {
+		e.Kind = journal.Refund
+	}
+	if last == NeverSent {
+		e.Requests = -1
+	}
+	return append(dst, e), nil
+}
+
+// extend decides the hold of one further attempt.
+func (h *hold) extend(dst []journal.Entry, last Outcome, why string) ([]journal.Entry, error) {
+	if h.state != StateOpen {
+		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "extend"}
+	}
+	e := journal.Entry{Kind: journal.Extend, Why: why}
+	e.Requests = 1
+	switch last {
+	case MaybeBilled:
+		if h.sum.Amount > maxHold-h.each || h.sum.Cost > maxHold-h.eachCost {
+			return dst, &InvalidError{What: "extend", Reason: fmt.Sprintf("reservation %q holds %d tokens after %d attempts; close it and reserve anew", h.rid, h.sum.Amount, h.tries)}
+		}
+		e.Amount, e.Cost, e.Maybe = h.each, h.eachCost, 1
+	case NotBilled:
+	case NeverSent:
+		e.Requests = 0
+	default:
+		return dst, &InvalidError{What: "extend", Reason: fmt.Sprintf("unknown outcome %d", last)}
+	}
+	return append(dst, e), nil
+}
+
+// reclaim decides a reclaim: nothing to do unless there was a refund.
+func (h *hold) reclaim(dst []journal.Entry) []journal.Entry {
+	if h.state != StateRefunded {
+		return dst
+	}
+	return append(dst, h.reclaimEntry(""))
+}
+
+// reclaimEntry reverses the refund by exactly what it gave back.
+func (h *hold) reclaimEntry(why string) journal.Entry {
+	e := journal.Entry{Kind: journal.Reclaim, Why: why}
+	e.Amount, e.Cost = h.each, h.eachCost
+	e.Assumed, e.AssumedCost, e.Maybe = h.each, h.eachCost, 1
+	if h.unsent {
+		e.Requests = 1
+	}
+	return e
+}
+
+// adjust decides a correction by evidence.
+func (h *hold) adjust(dst []journal.Entry, ev Evidence, cost money) ([]journal.Entry, error) {
+	if ev.Attempts == 0 {
+		ev.Attempts = 1
+	}
+	for _, p := range h.proofs {
+		if p.Key == ev.Key {
+			if p.Usage != ev.Usage.figures() {
+				return dst, fmt.Errorf("%w: evidence %q of reservation %q was booked with other figures", ErrConflict, ev.Key, h.rid)
+			}
+			return dst, nil
+		}
+	}
+	switch {
+	case h.state == StateOpen:
+		return dst, fmt.Errorf("%w: reservation %q is open; settle it with the figure", ErrInFlight, h.rid)
+	case h.state == StateRefunded, h.sum.Maybe == 0:
+		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "adjust"}
+	case ev.Attempts < 0 || ev.Attempts > h.sum.Maybe:
+		return dst, &InvalidError{What: "evidence", Reason: fmt.Sprintf("it covers %d attempts, %d of reservation %q are assumed", ev.Attempts, h.sum.Maybe, h.rid)}
+	}
+	return append(dst, h.adjustEntry(ev, min(ev.Attempts, h.lost), cost)), nil
+}
+
+// adjustEntry replaces the assumed figure of the attempts that ev covers, lost
+// of them earlier ones, by what the evidence says.
+func (h *hold) adjustEntry(ev Evidence, lost int64, cost money) journal.Entry {
+	attempts := max(ev.Attempts, 1)
+	e := journal.Entry{Kind: journal.Adjust, Evidence: ev.Key, Usage: ev.Usage.figures(), Ref: ev.Usage.Ref, Why: ev.Usage.Why}
+	e.Assumed, e.AssumedCost = -lost*h.each, -lost*h.eachCost
+	if attempts > lost { // the last attempt, whatever stands for it
+		e.Assumed -= h.sum.Assumed - h.lost*h.each
+		e.AssumedCost -= h.sum.AssumedCost - h.lost*h.eachCost
+	}
+	e.Confirmed, e.Maybe = ev.Usage.Total(), -attempts
+	if !cost.known {
+		e.AssumedCost = 0 // tokens are known now, the money stays assumed
+	} else {
+		e.ConfirmedCost = cost.amount
+	}
+	e.Amount = e.Confirmed + e.Assumed
+	e.Cost = e.ConfirmedCost + e.AssumedCost
+	return e
+}
+
+// apply changes h by a recorded entry of its own, any but reserve and carry.
+func (h *hold) apply(e *journal.Entry) error {
+	want := StateOpen
+	switch e.Kind {
+	case journal.Reclaim:
+		want = StateRefunded
+	case journal.Adjust:
+		want = StateSettled
+	}
+	if h.state != want {
+		return fmt.Errorf("%w: %s of reservation %q, which is %s", ErrDamaged, e.Kind, h.rid, h.state)
+	}
+	sum, err := h.sum.Plus(e.Change)
+	if err != nil {
+		return fmt.Errorf("%w: reservation %q: %w", ErrDamaged, h.rid, err)
+	}
+	switch e.Kind {
+	case journal.Extend:
+		h.tries++
+		h.lost += e.Maybe
+	case journal.Settle:
+		h.state, h.usage = StateSettled, e.Usage
+	case journal.Refund:
+		h.state, h.unsent = StateRefunded, e.Requests < 0
+	case journal.Reclaim:
+		h.state, h.reclaimed = StateSettled, true
+	case journal.Adjust:
+		earlier := min(-e.Maybe, h.lost)
+		if e.Evidence == lateSettle {
+			earlier = 0
+		}
+		if h.lost -= earlier; -e.Maybe > earlier { // it covers the last attempt
+			h.usage = e.Usage
+		}
+		h.proofs = append(h.proofs, journal.Proof{Key: e.Evidence, Usage: e.Usage})
+	}
+	if e.Kind == journal.Settle || e.Kind == journal.Adjust {
+		h.over += max(e.Amount, 0)
+		h.overCost += max(e.Cost, 0)
+	}
+	if h.state != StateOpen {
+		h.closed = e.T
+	}
+	h.sum = sum
+	return nil
+}
+
+// receipt is h as its owner sees it.
+func (h *hold) receipt() Receipt {
+	return Receipt{RID: h.rid, State: h.state, Confirmed: h.sum.Confirmed, Assumed: h.sum.Assumed,
+		ConfirmedCost: h.sum.ConfirmedCost, AssumedCost: h.sum.AssumedCost,
+		Attempts: h.tries, Overrun: h.over, OverrunCost: h.overCost}
+}

@@ -1,0 +1,89 @@
+package budget
+
+import (
+	"fmt"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// MaxTokens is the largest number of tokens one reservation, one usage or one
+// limit may name: 2^53, the largest integer every JSON reader holds exactly.
+// More is an error, never a wrapped or clipped figure.
+const MaxTokens = 1 << 53
+
+// MaxCost is the same for money, in picodollars: about 1.1 million dollars.
+const MaxCost = 1 << 60
+
+// Usage is what one attempt used, in tokens. The zero Usage means that nothing
+// is known, and unknown is charged at the hold; [NothingUsed] says that
+// nothing was used indeed.
+type Usage struct {
+	Input      int64 // all prompt-side tokens, Cached and CacheWrite included
+	Cached     int64 // part of Input read from the provider's cache
+	CacheWrite int64 // part of Input written to it
+	Output     int64 // all generated tokens, Reasoning included
+	Reasoning  int64 // part of Output
+
+	// Cost in picodollars, where it is known from elsewhere. Zero: the book's
+	// Pricer says, for reservations that hold money.
+	Cost int64
+	// Estimated: counted by us, not reported by the provider. It is booked as
+	// assumed, and evidence may correct it.
+	Estimated bool
+	// Ref is the provider's request id, kept in the entry.
+	Ref string
+	// Why says in a word or two why the figure is unknown or estimated.
+	Why string
+
+	nothing bool
+}
+
+// NothingUsed is the usage of an attempt that reached the provider and
+// provably used nothing.
+var NothingUsed = Usage{nothing: true}
+
+// Total is Input + Output.
+func (u Usage) Total() int64 { return u.Input + u.Output }
+
+// Known reports whether u holds a figure, be it zero.
+func (u Usage) Known() bool { return u.nothing || u.Input != 0 || u.Output != 0 }
+
+// Check returns an [*InvalidError] for figures that no attempt can have: a
+// negative one, a part above its whole, or one above [MaxTokens] or [MaxCost].
+func (u Usage) Check() error {
+	for _, f := range [...]struct {
+		name string
+		n    int64
+	}{{"input", u.Input}, {"cached", u.Cached}, {"cache write", u.CacheWrite}, {"output", u.Output}, {"reasoning", u.Reasoning}} {
+		if f.n < 0 || f.n > MaxTokens {
+			return &InvalidError{What: "usage", Reason: fmt.Sprintf("%s of %d tokens is outside 0 to %d", f.name, f.n, int64(MaxTokens))}
+		}
+	}
+	switch {
+	case u.Cached+u.CacheWrite > u.Input:
+		return &InvalidError{What: "usage", Reason: fmt.Sprintf("cached %d and cache write %d exceed the input of %d tokens that holds them", u.Cached, u.CacheWrite, u.Input)}
+	case u.Reasoning > u.Output:
+		return &InvalidError{What: "usage", Reason: fmt.Sprintf("reasoning %d exceeds the output of %d tokens that holds it", u.Reasoning, u.Output)}
+	case u.Total() > MaxTokens:
+		return &InvalidError{What: "usage", Reason: fmt.Sprintf("total of %d tokens is above %d", u.Total(), int64(MaxTokens))}
+	case u.Cost < 0 || u.Cost > MaxCost:
+		return &InvalidError{What: "usage", Reason: fmt.Sprintf("cost of %d picodollars is outside 0 to %d", u.Cost, int64(MaxCost))}
+	}
+	return nil
+}
+
+// same reports whether u and v say the same of an attempt, notes apart.
+func (u Usage) figures() journal.Usage {
+	return journal.Usage{In: u.Input, Cached: u.Cached, Write: u.CacheWrite, Out: u.Output, Reasoning: u.Reasoning}
+}
+
+// Pricer tells what usage costs. Implementations must be safe for concurrent
+// use and answer from memory: the guard asks while it decides.
+type Pricer interface {
+	// Cost of u by model in picodollars, rounded up. An unknown model is
+	// [ErrNoPrice], never a cost of zero.
+	Cost(model string, u Usage) (int64, error)
+	// Table names the price table by its date ("2026-11-01"); it is pinned in
+	// the entries priced by it.
+	Table() string
+}
