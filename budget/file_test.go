@@ -1,0 +1,149 @@
+package budget_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
+)
+
+// The book on disk, in real processes: what was acknowledged is there after
+// SIGKILL, and a second process is refused.
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("TOLLBOOK_TEST_BOOK"); dir != "" {
+		if err := hammer(dir); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// hammer reserves and settles until it is killed, and prints what it was
+// acknowledged, after it was.
+func hammer(dir string) error {
+	ctx := context.Background()
+	book, err := budget.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		r, err := book.Reserve(ctx, budget.Request{Tokens: 10, Scope: "s"})
+		if err != nil {
+			return err
+		}
+		fmt.Println("reserved", r.RID())
+		if i%3 == 2 {
+			continue // left open
+		}
+		if _, err := r.Settle(ctx, budget.Usage{Input: 7}); err != nil {
+			return err
+		}
+		fmt.Println("settled", r.RID())
+	}
+}
+
+func TestKilledProcessesLoseNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "book")
+	said := map[string]string{}
+	for round := range 5 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "TOLLBOOK_TEST_BOOK="+dir)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		for n := 0; n < 30+7*round && lines.Scan(); n++ {
+			verb, rid, ok := strings.Cut(lines.Text(), " ")
+			require.True(t, ok && verb != "error", lines.Text())
+			said[rid] = verb
+			if n == 10 {
+				_, err := budget.Open(t.Context(), dir)
+				require.ErrorIs(t, err, journal.ErrLocked, "a second process is refused")
+			}
+		}
+		require.NoError(t, cmd.Process.Kill())
+		for lines.Scan() { // what it had said before it died
+			if verb, rid, ok := strings.Cut(lines.Text(), " "); ok && len(rid) == 36 {
+				said[rid] = verb
+			}
+		}
+		require.Error(t, cmd.Wait())
+	}
+	book, err := budget.Open(t.Context(), dir)
+	require.NoError(t, err)
+	require.NoError(t, book.Close())
+
+	audit, seen := budget.NewAudit(), map[string]string{}
+	for e, err := range (journal.Dir{Path: dir}).History() {
+		require.NoError(t, err)
+		audit.Add(e)
+		switch e.Kind {
+		case journal.Reserve:
+			seen[e.RID] = "reserved"
+		case journal.Settle:
+			if e.Confirmed > 0 {
+				seen[e.RID] = "settled"
+			}
+		}
+	}
+	require.Empty(t, audit.Violations)
+	require.Zero(t, audit.Open(), "orphans are charged")
+	for rid, verb := range said {
+		if verb == "settled" {
+			require.Equal(t, "settled", seen[rid], "acknowledged and lost: %s", rid)
+		} else {
+			require.NotEmpty(t, seen[rid], "acknowledged and lost: %s", rid)
+		}
+	}
+}
+
+// A settled reservation is remembered over reopenings where a late call may
+// name it, and the book's own rids of plain calls are not.
+func TestRotationCarriesWhatALateCallNeeds(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "book")
+	book, err := budget.Open(t.Context(), dir, budget.Tokens(1000))
+	require.NoError(t, err)
+	plain := reserve(t, book, 10, 0)
+	settle(t, plain, 5)
+	refunded := reserve(t, book, 20, 0)
+	_, err = refunded.Refund(t.Context(), budget.NeverSent, "dial")
+	require.NoError(t, err)
+	assumed := reserve(t, book, 30, 0)
+	require.NoError(t, assumed.Close())
+	open := reserve(t, book, 40, 0)
+	require.NoError(t, open.Extend(t.Context(), budget.MaybeBilled, "timeout"))
+	before := book.Report().Balance
+	require.NoError(t, book.Close())
+
+	for range 3 {
+		book, err = budget.Open(t.Context(), dir, budget.OnOrphan(budget.OrphanKeep))
+		require.NoError(t, err)
+		require.Equal(t, before, book.Report().Balance)
+		require.NoError(t, book.Close())
+	}
+	book, err = budget.Open(t.Context(), dir, budget.OnOrphan(budget.OrphanKeep))
+	require.NoError(t, err)
+	defer book.Close()
+	_, err = book.Reservation(plain.RID()).Settle(t.Context(), budget.Usage{Input: 5})
+	require.ErrorIs(t, err, budget.ErrUnknown)
+	receipt, err := book.Reservation(refunded.RID()).Reclaim(t.Context())
+	require.NoError(t, err)
+	require.True(t, receipt.Booked)
+	require.Equal(t, int64(20), receipt.Assumed)
+	require.Equal(t, int64(3), settle(t, book.Reservation(assumed.RID()), 3).Confirmed)
+	receipt = settle(t, book.Reservation(open.RID()), 4)
+	require.Equal(t, []int64{4, 40, 2}, []int64{receipt.Confirmed, receipt.Assumed, receipt.Attempts})
+	require.Equal(t, budget.Figures{Net: 5 + 20 + 3 + 44, Confirmed: 5 + 3 + 4, Assumed: 20 + 40}, book.Report().Tokens)
+}
