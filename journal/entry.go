@@ -151,6 +151,7 @@ type Opening struct {
 	Book     string // id of the book, the same in all its segments
 	Segment  int64  // number of the segment, from 1
 	LastCRC  uint32 // CRC of the last line of the segment before
+	Carries  int64  // how many lines after this one were made durable together with it
 	Balances []Balance
 }
 

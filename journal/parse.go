@@ -1,0 +1,207 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// badLine is what is wrong with a line, in words.
+type badLine string
+
+func (b badLine) Error() string { return string(b) }
+
+// ParseLine is the reverse of [AppendLine]; the newline may be there or not.
+// It takes exactly what AppendLine writes: the checksum is compared over the
+// raw bytes before anything is parsed, and then a space, an unknown field or a
+// zero written out is refused like any other damage, with [ErrCorrupt].
+func ParseLine(line []byte) (e Entry, err error) {
+	if err := parseLine(bytes.TrimSuffix(line, []byte("\n")), &e, nil); err != nil {
+		return Entry{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return e, nil
+}
+
+// The ends of every line, filled with zeros to show their length.
+const (
+	prevField = `,"prev":"00000000"`
+	crcField  = `,"crc":"00000000"}`
+)
+
+// parseLine fills e from a line without its newline. Words that come again and
+// again are taken from words, which may be nil.
+func parseLine(line []byte, e *Entry, words *words) error {
+	*e = Entry{}
+	n := len(line) - len(crcField)
+	if n < len(prevField) {
+		return badLine("too short for a line")
+	}
+	var want [len(crcField)]byte
+	crc := checksum(line[:n])
+	tail := append(appendCRC(append(want[:0], crcField[:8]...), crc), `"}`...)
+	if string(line[n:]) != string(tail) {
+		return badLine("checksum does not match")
+	}
+	prev := parser{rest: line[n-len(prevField) : n]}
+	prev.want(`,"prev":"`)
+	e.Prev = prev.hex()
+	prev.want(`"`)
+	if prev.bad != nil {
+		return prev.bad
+	}
+	p := parser{rest: line[:n-len(prevField)], words: words}
+	p.entry(e)
+	if p.bad == nil && len(p.rest) > 0 {
+		return badLine(fmt.Sprintf("unexpected text %d bytes before its end", len(p.rest)+len(prevField)+len(crcField)))
+	}
+	e.CRC = crc
+	return p.bad
+}
+
+// entry reads all fields between the opening brace and "prev", in the order in
+// which AppendLine writes them.
+func (p *parser) entry(e *Entry) {
+	p.want(`{"ev":"`)
+	e.Kind = p.kind()
+	p.want(`,"rid":`)
+	e.RID = p.text()
+	p.want(`,"amount":`)
+	e.Amount = p.integer()
+	p.want(`,"t":`)
+	e.T = p.micros()
+
+	if p.skip(`,"seq":`) {
+		e.Seq = p.natural()
+		p.check(e.Seq != 0, "zero seq written out")
+	}
+	e.Synced = p.optional(`,"synced":`)
+	e.Scope = p.word(`,"scope":`)
+	e.Key = p.optionalText(`,"key":`)
+	e.Model = p.word(`,"model":`)
+	p.counters(&e.Change)
+	p.usage(&e.Usage)
+	e.Tries = p.optional(`,"tries":`)
+	e.Why = p.word(`,"why":`)
+	e.Ref = p.optionalText(`,"ref":`)
+	e.Evidence = p.optionalText(`,"evidence":`)
+	e.Prices = p.word(`,"prices":`)
+	e.Named = p.skip(`,"named":true`)
+	e.Carried = p.skip(`,"carried":true`)
+	switch e.Kind {
+	case Limit:
+		e.Cap = p.cap()
+	case Open:
+		e.Opening = p.opening()
+	}
+	if p.skip(`,"past":{"state":`) {
+		e.Past = p.past()
+	}
+}
+
+func (p *parser) kind() Kind {
+	for k := Open; k <= Seal; k++ {
+		if p.skip(kindNames[k]) {
+			p.want(`"`)
+			return k
+		}
+	}
+	p.fail("unknown ev")
+	return 0
+}
+
+func (p *parser) counters(c *Change) {
+	c.Cost = p.optional(`,"cost":`)
+	c.Requests = p.optional(`,"requests":`)
+	c.Confirmed = p.optional(`,"confirmed":`)
+	c.ConfirmedCost = p.optional(`,"confirmed_cost":`)
+	c.Assumed = p.optional(`,"assumed":`)
+	c.AssumedCost = p.optional(`,"assumed_cost":`)
+	c.Maybe = p.optional(`,"maybe":`)
+}
+
+func (p *parser) usage(u *Usage) {
+	if !p.skip(`,"usage":{`) {
+		return
+	}
+	comma := 0 // the first field has none
+	for _, f := range [...]struct {
+		name string
+		n    *int64
+	}{{`,"in":`, &u.In}, {`,"cached":`, &u.Cached}, {`,"write":`, &u.Write}, {`,"out":`, &u.Out}, {`,"reasoning":`, &u.Reasoning}} {
+		if *f.n = p.optional(f.name[1-comma:]); *f.n != 0 {
+			comma = 1
+		}
+	}
+	p.check(comma == 1, "empty usage written out")
+	p.want(`}`)
+}
+
+func (p *parser) cap() *Cap {
+	p.want(`,"limit":{"unit":`)
+	c := &Cap{Kind: p.text()}
+	if c.Unlimited = p.skip(`,"unlimited":true`); !c.Unlimited {
+		p.want(`,"max":`)
+		c.Max = p.integer()
+	}
+	p.want(`}`)
+	return c
+}
+
+func (p *parser) opening() *Opening {
+	var o Opening
+	p.want(`,"format":`)
+	o.Version = int(p.integer())
+	p.want(`,"book":`)
+	o.Book = p.text()
+	p.want(`,"segment":`)
+	o.Segment = p.integer()
+	p.want(`,"last_crc":"`)
+	o.LastCRC = p.hex()
+	p.want(`"`)
+	o.Carries = p.optional(`,"carries":`)
+	if p.skip(`,"balances":[`) {
+		for more := true; more; more = p.skip(`,`) {
+			var b Balance
+			p.want(`{"scope":`)
+			b.Scope = p.text()
+			b.Amount = p.optional(`,"amount":`)
+			p.counters(&b.Change)
+			p.want(`}`)
+			o.Balances = append(o.Balances, b)
+		}
+		p.want(`]`)
+	}
+	return &o
+}
+
+func (p *parser) past() *Past {
+	past := Past{State: p.text()}
+	if p.skip(`,"opened":`) {
+		past.Opened = p.micros()
+		p.check(past.Opened != 0, "zero opened written out")
+	}
+	past.Each = p.optional(`,"each":`)
+	past.EachCost = p.optional(`,"each_cost":`)
+	past.Lost = p.optional(`,"lost":`)
+	past.Confirmed = p.optional(`,"confirmed":`)
+	past.ConfirmedCost = p.optional(`,"confirmed_cost":`)
+	past.Assumed = p.optional(`,"assumed":`)
+	past.AssumedCost = p.optional(`,"assumed_cost":`)
+	past.Maybe = p.optional(`,"maybe":`)
+	past.Over = p.optional(`,"over":`)
+	past.OverCost = p.optional(`,"over_cost":`)
+	past.Unsent = p.skip(`,"unsent":true`)
+	past.Reclaimed = p.skip(`,"reclaimed":true`)
+	if p.skip(`,"evidence":[`) {
+		for more := true; more; more = p.skip(`,`) {
+			var proof Proof
+			p.want(`{"key":`)
+			proof.Key = p.text()
+			p.usage(&proof.Usage)
+			p.want(`}`)
+			past.Evidence = append(past.Evidence, proof)
+		}
+		p.want(`]`)
+	}
+	p.want(`}`)
+	return &past
+}

@@ -1,0 +1,180 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+
+	"github.com/tollbook/tollbook/journal/disk"
+)
+
+// Dir reads the file journal in a directory without its lock, also while a
+// [File] writes it or after a crash. It changes nothing. What is being written
+// at the moment is not yielded and is no error, and neither is the torn end
+// that a crash leaves: that is for [OpenFile] to mend and for [Dir.Verify] to
+// report. Any other damage ends the reading with a [*CorruptError].
+type Dir struct {
+	Path string
+	FS   disk.FS // nil: the operating system's, disk.OS()
+}
+
+// Newest yields the entries of the newest segment, which is the whole state,
+// without seals.
+func (d Dir) Newest() iter.Seq2[Entry, error] { return d.entries(true) }
+
+// History yields the entries of all segments that are kept, oldest first,
+// without seals. Open entries and those marked Carried repeat, in each segment
+// but the first, what was yielded before.
+func (d Dir) History() iter.Seq2[Entry, error] { return d.entries(false) }
+
+func (d Dir) entries(newest bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		err := d.visit(newest, func(e *Entry) error {
+			if e.Kind != Seal && !yield(*e, nil) {
+				return errStopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(Entry{}, err)
+		}
+	}
+}
+
+func (d Dir) visit(newest bool, visit func(*Entry) error) error {
+	fsys := d.fs()
+	s, numbers, err := d.first(fsys, newest)
+	if err != nil || s == nil {
+		return err
+	}
+	for _, number := range numbers[1:] {
+		err := s.each(visit)
+		if err == nil && !s.clean() {
+			err = s.noSeal()
+		}
+		if err := errors.Join(err, s.close()); err != nil {
+			return err
+		}
+		next := s.chain.following()
+		if number != next.segment {
+			return missingSegment(next.segment)
+		}
+		if s, err = openSegment(fsys, d.Path, segmentName(number), next); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	return d.live(fsys, s, visit)
+}
+
+func (d Dir) fs() disk.FS {
+	if d.FS == nil {
+		return disk.OS()
+	}
+	return d.FS
+}
+
+// first lists the segments to read and opens the first of them; nil if there
+// is none. Retention takes the oldest: one that is gone was listed too early.
+func (d Dir) first(fsys disk.FS, newest bool) (s *segment, numbers []int64, err error) {
+	for range 10 {
+		names, err := fsys.List(d.Path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("journal: %w", err)
+		}
+		numbers = segmentNumbers(names)
+		if len(numbers) == 0 {
+			return nil, nil, nil
+		}
+		if newest {
+			numbers = numbers[len(numbers)-1:]
+		}
+		s, err = openSegment(fsys, d.Path, segmentName(numbers[0]), startOf(numbers[0]))
+		if err == nil {
+			return s, numbers, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, fmt.Errorf("journal: %w", err)
+		}
+	}
+	return nil, nil, fmt.Errorf("journal: the segments of %s are removed faster than they can be read", d.Path)
+}
+
+// live reads the newest segment, to which somebody may be appending. Damage
+// that is not there at a second look was a batch that a full disk cut back and
+// that others took the place of, while it was being read.
+func (d Dir) live(fsys disk.FS, s *segment, visit func(*Entry) error) error {
+	var seen uint64
+	again := false
+	for {
+		before := s.start
+		err := s.each(func(e *Entry) error {
+			if e.Seq <= seen {
+				return nil
+			}
+			seen = e.Seq
+			return visit(e)
+		})
+		damage, isDamage := errors.AsType[*CorruptError](err)
+		if isDamage {
+			var torn bool
+			if torn, err = s.torn(); err == nil && !torn {
+				err = damage
+			}
+		}
+		if err := errors.Join(err, s.close()); !isDamage || again || err == nil {
+			return err
+		}
+		again = true
+		if s, err = openSegment(fsys, d.Path, s.name, before); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+}
+
+// ReadLedger yields the entries of one file as it stands, whoever wrote it. A
+// line needs "ev", "rid" and "amount"; spaces and other fields are no matter,
+// and nothing is asked of the lines before. Empty lines and seals are skipped.
+// For a line that is none it yields a [*CorruptError] that has name as its
+// Segment, and goes on behind it if the caller does; after any other error it
+// ends.
+func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		lines, words := newLineReader(r, 0), new(words)
+		for number := int64(1); ; number++ {
+			line, err := lines.next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(Entry{}, fmt.Errorf("journal: read %s: %w", name, err))
+				return
+			}
+			e, err := ledgerLine(line, words)
+			if err != nil {
+				err = &CorruptError{Segment: name, Offset: line.off, Line: number, Reason: err.Error(), Unfinished: !line.done}
+			} else if e.Kind == 0 || e.Kind == Seal {
+				continue
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// ledgerLine returns the zero Entry for an empty line.
+func ledgerLine(line rawLine, words *words) (e Entry, err error) {
+	if line.long {
+		return e, badLine("longer than any line of a ledger")
+	}
+	if len(bytes.TrimSpace(line.text)) == 0 {
+		return e, nil
+	}
+	if e, err = parseForeign(line.text, words); err != nil {
+		return Entry{}, err
+	}
+	return e, nil
+}

@@ -1,0 +1,150 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tollbook/tollbook/journal/disk"
+)
+
+const segmentSuffix = ".jsonl"
+
+func segmentName(number int64) string { return fmt.Sprintf("%06d%s", number, segmentSuffix) }
+
+// segmentNumbers picks the segments from the names in a directory, in order.
+func segmentNumbers(names []string) (numbers []int64) {
+	for _, name := range names {
+		n, err := strconv.ParseInt(strings.TrimSuffix(name, segmentSuffix), 10, 64)
+		if err == nil && n > 0 && name == segmentName(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+func missingSegment(number int64) *CorruptError {
+	return &CorruptError{Segment: segmentName(number), Line: 1, Reason: "the segment is missing between two others"}
+}
+
+// segment reads one segment from its beginning, checking each line against the
+// one before.
+type segment struct {
+	name  string
+	file  disk.File
+	size  int64 // when it was opened; what is written later is not read
+	lines *lineReader
+	words *words
+	start chain // before its first line
+	chain chain // behind the last good line
+	good  int64 // bytes up to here are good lines
+	ended bool  // the last of them has its newline
+
+	// A last line without its newline is not read, since its writer may be at
+	// work. Recovery, when there is none, sets mend to have it if it is whole.
+	mend bool
+	// whole: the line that next refused is undamaged, but not what follows here.
+	whole bool
+}
+
+// openSegment opens the segment that c is the chain for.
+func openSegment(fsys disk.FS, dir, name string, c chain) (*segment, error) {
+	file, err := fsys.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	size, err := file.Size()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	lines := newLineReader(io.NewSectionReader(file, 0, size), 0)
+	return &segment{name: name, file: file, size: size, lines: lines, words: new(words), start: c, chain: c}, nil
+}
+
+func (s *segment) close() error { return s.file.Close() }
+
+// next reads the next good line into e. It returns io.EOF behind the last one,
+// a [*CorruptError] at a line that is not good, or the error of the disk.
+func (s *segment) next(e *Entry) error {
+	line, err := s.lines.next()
+	if err != nil {
+		return err
+	}
+	if !line.done && !s.mend {
+		return io.EOF
+	}
+	if line.long {
+		return s.damage(line, "longer than any line that is written")
+	}
+	if err := parseLine(line.text, e, s.words); err != nil {
+		return s.damage(line, err.Error())
+	}
+	if bad := s.chain.misfit(e, line.off); bad != "" {
+		s.whole = true
+		return s.damage(line, bad)
+	}
+	s.chain.took(e)
+	s.good, s.ended = line.off+line.size, line.done
+	return nil
+}
+
+// clean reports, behind the last line, whether the segment was sealed and
+// holds nothing else.
+func (s *segment) clean() bool { return s.chain.seals == 2 && s.good == s.size && s.ended }
+
+func (s *segment) damage(line rawLine, reason string) *CorruptError {
+	return &CorruptError{Segment: s.name, Offset: line.off, Line: s.chain.lines + 1, Reason: reason}
+}
+
+// torn reports, after next returned a [*CorruptError], whether the bad bytes
+// can be a write that never ended: nothing shows that they were once durable.
+// Three things would. The lines that became durable together with the open line
+// were so before the segment got its name. A line that is whole but out of its
+// place was not torn by a crash. And any line further on says up to where the
+// segment was durable when that line was made.
+func (s *segment) torn() (bool, error) {
+	if s.chain.lines <= s.chain.carries || s.whole {
+		return false, nil
+	}
+	for {
+		line, err := s.lines.next()
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		var e Entry
+		if !line.long && parseLine(line.text, &e, s.words) == nil && e.Synced > s.good {
+			return false, nil
+		}
+	}
+}
+
+func (s *segment) noSeal() *CorruptError {
+	return &CorruptError{Segment: s.name, Offset: s.good, Line: s.chain.lines + 1, Reason: "the segment does not end in two seals, though another follows"}
+}
+
+// errStopped is returned by a visit that has seen enough.
+var errStopped = errors.New("stopped")
+
+// each visits the lines up to the end or to the first damage, which is
+// returned.
+func (s *segment) each(visit func(*Entry) error) error {
+	var e Entry
+	for {
+		if err := s.next(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := visit(&e); err != nil {
+			return err
+		}
+	}
+}
