@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -70,7 +69,7 @@ func openInput(path string) (in *input, err error) {
 
 // check is the one pass over the file.
 func (in *input) check(path string) error {
-	faults := &inputError{path: path}
+	faults := &inputError{}
 	sum := sha256.New()
 	lines := lineReader{r: bufio.NewReaderSize(io.TeeReader(in.file, sum), 1<<20)}
 	seed := maphash.MakeSeed()
@@ -91,7 +90,7 @@ func (in *input) check(path string) error {
 			it, err = parseItem(line)
 		}
 		if err != nil {
-			faults.add(lines.number, err)
+			faults.add(fmt.Sprintf("%s: line %d", path, lines.number), err)
 			continue
 		}
 		in.starts = append(in.starts, lines.start)
@@ -128,7 +127,7 @@ func repeated(hashes []uint64) map[uint64]bool {
 // two lines. Only names whose hashes meet are kept in memory, and two that
 // merely share a hash are no fault.
 func (in *input) duplicates(path string, seed maphash.Seed, twice map[uint64]bool) error {
-	faults := &inputError{path: path}
+	faults := &inputError{}
 	if _, err := in.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -153,7 +152,7 @@ func (in *input) duplicates(path string, seed maphash.Seed, twice map[uint64]boo
 			continue
 		}
 		if n, ok := first[it.ID]; ok {
-			faults.add(lines.number, fmt.Errorf("custom_id %s is on line %d already", quote(it.ID), n))
+			faults.add(fmt.Sprintf("%s: line %d", path, lines.number), fmt.Errorf("custom_id %s is on line %d already", quote(it.ID), n))
 			continue
 		}
 		first[it.ID] = lines.number
@@ -186,23 +185,22 @@ func (in *input) At(i int) (item, error) {
 // Close closes the file.
 func (in *input) Close() error { return in.file.Close() }
 
-// inputError lists what is wrong with an input file, line by line.
+// inputError lists what is wrong with an input file.
 type inputError struct {
-	path  string
 	count int
 	lines []string // the first maxProblems
 }
 
-func (e *inputError) add(number int, what error) {
+func (e *inputError) add(where string, what error) {
 	if e.count++; e.count <= maxProblems {
-		e.lines = append(e.lines, fmt.Sprintf("%s: line %d: %v", e.path, number, what))
+		e.lines = append(e.lines, fmt.Sprintf("%s: %v", where, what))
 	}
 }
 
 func (e *inputError) Error() string {
 	text := strings.Join(e.lines, "\n")
 	if more := e.count - len(e.lines); more > 0 {
-		text += fmt.Sprintf("\n%s: and %d more faulty lines", e.path, more)
+		text += fmt.Sprintf("\nand %d more", more)
 	}
 	return text
 }

@@ -60,7 +60,7 @@ func TestInputFaults(t *testing.T) {
 		"stream text":       {request("a", `"model"`, `"stream": "yes", "model"`), "line 1: body: stream is neither true nor false"},
 		"duplicate":         {a + request("b") + "\n\n" + a, `line 4: custom_id "a" is on line 1 already`},
 		"escaped duplicate": {a + request(`\u0061`), `line 2: custom_id "a" is on line 1 already`},
-		"many faults":       {strings.Repeat("{\n", 25), "and 15 more faulty lines"},
+		"many faults":       {strings.Repeat("{\n", 25), "\nand 15 more"},
 		"fault after dup":   {a + a + "{", "line 3: it is not JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,9 +122,11 @@ func (f *ledgerFold) book(dir string) error {
 	return nil
 }
 
+var errNoSegments = errors.New("there are no segments")
+
 // notBook says what to give, where a directory holds no book.
 func notBook(dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoSegments) {
 		return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", dir, err)
 	}
 	return err

@@ -27,7 +27,7 @@ then cursors may lag a second behind.`,
 				return notBook(dir, err)
 			}
 			if report.Book == "" {
-				return notBook(dir, fs.ErrNotExist)
+				return notBook(dir, errNoSegments)
 			}
 			shards, err := checkpoint.Inspect(nil, args[0])
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -327,3 +327,50 @@ func group(n int64) string {
 	}
 	return sign + digits
 }
+
+// verify prints what a check of every byte and every entry found.
+func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, asJSON bool) error {
+	type findingJSON struct {
+		Segment string `json:"segment"`
+		Line    int64  `json:"line"`
+		Offset  int64  `json:"offset"`
+		Bytes   int64  `json:"bytes"`
+		Reason  string `json:"reason"`
+		Damage  bool   `json:"damage"` // else it is how a crash or a live writer leaves the newest segment
+	}
+	v := struct {
+		Segments   int           `json:"segments"`
+		Lines      int64         `json:"lines"`
+		Bytes      int64         `json:"bytes"`
+		Findings   []findingJSON `json:"findings"`
+		Violations []string      `json:"violations"`
+	}{bytes.Segments, bytes.Lines, bytes.Bytes, []findingJSON{}, []string{}}
+	for _, f := range bytes.Findings {
+		v.Findings = append(v.Findings, findingJSON{f.Segment, f.Line, f.Offset, f.Bytes, f.Reason, !f.Note})
+	}
+	for _, violation := range entries.Violations {
+		v.Violations = append(v.Violations, violation.String())
+	}
+	if asJSON {
+		return u.data(v)
+	}
+	u.line("segments %d", v.Segments)
+	u.line("lines %d", v.Lines)
+	u.line("bytes %d", v.Bytes)
+	damages := 0
+	for _, f := range bytes.Findings {
+		if f.Note {
+			u.line("note: %s", f)
+			continue
+		}
+		damages++
+		u.line("damage: %s", f)
+	}
+	for _, what := range v.Violations {
+		u.line("violation: %s", what)
+	}
+	if damages+len(v.Violations) == 0 {
+		u.line("clean")
+	}
+	return nil
+}

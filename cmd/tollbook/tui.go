@@ -17,14 +17,18 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/term"
 )
 
 // ui is where a command prints.
 type ui struct {
-	out, err io.Writer
-	live     bool // stderr is a terminal that takes cursor movements
+	out  io.Writer
+	live bool // stderr is a terminal that takes cursor movements
+
+	mu  sync.Mutex
+	err io.Writer
 }
 
 func newUI(out, err io.Writer) *ui {
@@ -39,15 +43,15 @@ func isLive(w io.Writer, env func(string) string) bool {
 	return ok && !plain && term.IsTerminal(int(f.Fd()))
 }
 
-// say prints a line for people.
+// say prints a line for people. It may be called concurrently.
 func (u *ui) say(format string, args ...any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	fmt.Fprintf(u.err, "tollbook: "+format+"\n", args...)
 }
 
 // hint prints what to try.
-func (u *ui) hint(format string, args ...any) {
-	fmt.Fprintf(u.err, "tollbook: hint: "+format+"\n", args...)
-}
+func (u *ui) hint(format string, args ...any) { u.say("hint: "+format, args...) }
 
 // failure prints why a command failed, if there is something left to say.
 func (u *ui) failure(err error) {

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
+)
+
+func newVerify(ui *ui) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify STATE",
+		Short: "Check every byte of a book",
+		Long: `Check every byte of every segment that a book keeps: checksums, chain, numbers
+and seals, and that the entries make sense together, also what each segment
+carries over from the ones before. It changes nothing and can run while the book
+is in use. Damage or any violation exits 5.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := journal.Dir{Path: bookOf(args[0])}
+			bytes, err := dir.Verify()
+			if err != nil {
+				return notBook(dir.Path, err)
+			}
+			if bytes.Segments == 0 {
+				return notBook(dir.Path, errNoSegments)
+			}
+			entries := budget.NewAudit()
+			for e, err := range dir.History() {
+				if errors.Is(err, journal.ErrCorrupt) {
+					break // Verify has told of it
+				}
+				if err != nil {
+					return err
+				}
+				entries.Add(e)
+			}
+			if err := ui.verify(&bytes, entries, asJSON); err != nil {
+				return err
+			}
+			if bytes.Damaged() || len(entries.Violations) > 0 {
+				return &exitError{Code: exitBroken}
+			}
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
