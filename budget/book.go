@@ -63,6 +63,7 @@ type Book struct {
 	pass     int  // counts the retests of the waiting line
 	freed    bool // something was given back since the last one
 	carried  int  // entries that the last rotation carried
+	closes   int  // since what nobody may name any more was last forgotten
 	batchID  uuid.UUID
 	batches  uint64
 	stats    stats
@@ -137,16 +138,6 @@ func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
 		return nil, errors.Join(err, j.Close())
 	}
 	return b, nil
-}
-
-// Memory returns a book that ends with the process. It panics on an option
-// that is never right, such as a negative limit.
-func Memory(opts ...Option) *Book {
-	b, err := New(context.Background(), journal.NewMemory(), opts...)
-	if err != nil {
-		panic("budget: Memory: " + err.Error())
-	}
-	return b
 }
 
 // New opens a book over a journal. If the journal has a method Close() error,

@@ -3,7 +3,6 @@ package budget
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 
@@ -20,7 +19,8 @@ func (b *Book) rotate() error {
 	if b.ledger.segments == 0 {
 		b.ledger.book = b.batchID.String()
 	}
-	carried, forget := b.ledger.snapshot(now, now-b.horizon.Microseconds())
+	b.forget(now)
+	carried := b.ledger.snapshot(now)
 	pos, err := b.journal.Rotate(b.ctx, b.pos, carried)
 	if err != nil {
 		return fmt.Errorf("rotate: %w", err)
@@ -28,46 +28,55 @@ func (b *Book) rotate() error {
 	b.pos, b.carried = pos, len(carried)
 	b.ledger.segments = max(b.ledger.segments, 1)
 	b.ledger.last = max(b.ledger.last, now)
-	for _, h := range forget {
-		h.forgotten = true
-		delete(b.ledger.holds, h.rid)
-	}
 	return nil
 }
 
-// rotateIfDue rotates where the journal finds its segment large enough.
-func (b *Book) rotateIfDue() {
-	j, ok := b.journal.(interface{ Due(carried int) bool })
-	if !ok || b.broken != nil || b.finished || !j.Due(b.carried+int(b.ledger.root.open)) {
+// forget drops the closed reservations that no late call needs: those that
+// never had an uncertain figure and whose rid we made, and all past the
+// horizon. A handle that is still around can read its receipt.
+func (b *Book) forget(now int64) {
+	horizon := now - b.horizon.Microseconds()
+	for rid, h := range b.ledger.holds {
+		if h.state != StateOpen && (h.closed < horizon || !h.named && h.state != StateRefunded && h.sum.Maybe == 0 && h.key == "" && len(h.proofs) == 0) {
+			h.forgotten = true
+			delete(b.ledger.holds, rid)
+		}
+	}
+	b.closes = 0
+}
+
+// forgetMin is the number of closes after which it pays to look for what can
+// be forgotten.
+const forgetMin = 1 << 16
+
+// tidy keeps the ledger and the segment in proportion to what must be known,
+// at a cost in proportion to the calls made.
+func (b *Book) tidy() {
+	if b.broken != nil || b.finished {
 		return
 	}
-	if err := b.rotate(); err != nil {
-		b.logger.LogAttrs(b.ctx, slog.LevelError, "the book's segment could not be rotated", slog.Any("error", err))
-		b.breakDown(err)
+	if j, ok := b.journal.(interface{ Due(carried int) bool }); ok && j.Due(b.carried+int(b.ledger.root.open)) {
+		if err := b.rotate(); err != nil {
+			b.breakDown(err)
+		}
+	} else if b.closes >= max(forgetMin, len(b.ledger.holds)) {
+		b.forget(b.now())
 	}
 }
 
-// snapshot returns the lines a new segment begins with, and the reservations
-// that are not in it.
-func (l *ledger) snapshot(now, horizon int64) (carried []journal.Entry, forget []*hold) {
+// snapshot returns the lines a new segment begins with.
+func (l *ledger) snapshot(now int64) []journal.Entry {
 	held := map[*account]journal.Change{}
 	var open, closed []journal.Entry
 	for _, h := range l.holds {
-		switch {
-		case h.state == StateOpen:
-			for _, a := range h.account.path {
-				held[a], _ = held[a].Plus(h.sum)
-			}
-			open = append(open, h.carriedReserve())
-		case h.named || h.state == StateRefunded || h.sum.Maybe > 0 || h.key != "" || len(h.proofs) > 0:
-			if h.closed >= horizon {
-				closed = append(closed, h.carry())
-				continue
-			}
-			fallthrough
-		default:
-			forget = append(forget, h)
+		if h.state != StateOpen {
+			closed = append(closed, h.carry())
+			continue
 		}
+		for _, a := range h.account.path {
+			held[a], _ = held[a].Plus(h.sum)
+		}
+		open = append(open, h.carriedReserve())
 	}
 	head := journal.Entry{Kind: journal.Open, T: now, Opening: &journal.Opening{Book: l.book}}
 	for _, scope := range slices.Sorted(maps.Keys(l.accounts)) {
@@ -79,7 +88,7 @@ func (l *ledger) snapshot(now, horizon int64) (carried []journal.Entry, forget [
 			head.Opening.Balances = append(head.Opening.Balances, journal.Balance{Scope: scope, Change: rest})
 		}
 	}
-	carried = append(carried, head)
+	carried := []journal.Entry{head}
 	for _, limit := range l.limits() {
 		carried = append(carried, journal.Entry{Kind: journal.Limit, T: now, Scope: limit.Scope, Carried: true,
 			Cap: &journal.Cap{Kind: limit.Unit.String(), Max: limit.Max}})
@@ -87,7 +96,7 @@ func (l *ledger) snapshot(now, horizon int64) (carried []journal.Entry, forget [
 	byTime := func(a, b journal.Entry) int { return cmp.Or(cmp.Compare(a.T, b.T), cmp.Compare(a.RID, b.RID)) }
 	slices.SortFunc(open, byTime)
 	slices.SortFunc(closed, byTime)
-	return append(append(carried, open...), closed...), forget
+	return append(append(carried, open...), closed...)
 }
 
 // carriedReserve is the reserve line of an open hold in a new segment.

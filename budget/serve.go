@@ -29,7 +29,7 @@ func (b *Book) serve(batch []*op) {
 		}
 		batch = b.again(batch, err)
 	}
-	b.rotateIfDue()
+	b.tidy()
 }
 
 // answer ends the ops of a batch that is durable.
@@ -117,8 +117,8 @@ func (b *Book) decide(o *op) {
 		o.err = err
 		return
 	}
-	if o.kind == opReserve {
-		h = b.ledger.holds[o.rid]
+	if o.kind == opReserve && o.wrote {
+		h = b.undos[len(b.undos)-1].h
 		h.handle = Reservation{book: b, rid: h.rid, hold: h}
 	}
 	if h != nil {
@@ -313,6 +313,9 @@ func (b *Book) commit() error {
 	for i := range b.entries {
 		e := &b.entries[i]
 		e.Seq = uint64(b.pos) + 1 + uint64(i)
+		if e.Kind == journal.Settle || e.Kind == journal.Refund {
+			b.closes++
+		}
 		b.stats.note(e)
 		if b.observe != nil {
 			b.observe(*e)
