@@ -1,0 +1,149 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/middleware/meter"
+	"github.com/tollbook/tollbook/retry"
+)
+
+// attempt makes one attempt and judges it. The error says whether to go on;
+// beside it stands the response, where there is one, to be handed on.
+func (c *call) attempt(ctx context.Context, _ int) (*http.Response, error) {
+	host := c.req.URL.Host
+	if _, plain := c.guard.plain.Load(host); c.bound.WithUsage == nil || plain {
+		return c.exchange(c.body, false)
+	}
+	resp, err := c.exchange(c.bound.WithUsage, true)
+	if !errors.Is(err, errNoUsageOption) {
+		return resp, err
+	}
+	c.guard.plain.Store(host, true)
+	c.guard.logger.LogAttrs(ctx, slog.LevelInfo, "host does not know stream_options.include_usage; streams from it are charged at their hold", slog.String("host", host))
+	if err := c.extend(ctx, retry.Attempt{}); err != nil {
+		return nil, err
+	}
+	return c.exchange(c.body, false)
+}
+
+// errNoUsageOption is a refusal that only our own addition brought about.
+var errNoUsageOption = errors.New("middleware: the provider does not know include_usage")
+
+// exchange sends body and finds out what became of it; withUsage tells that it
+// asks for usage on our own account.
+func (c *call) exchange(body []byte, withUsage bool) (*http.Response, error) {
+	x := c.guard.send(c.req, body)
+	if x.err != nil {
+		c.last = result{outcome: x.outcome(), why: c.reason(x.err, "no answer")}
+		return nil, x.err
+	}
+	c.x = x
+	switch status := x.resp.StatusCode; {
+	case status >= 400:
+		return x.resp, c.refused(x, withUsage)
+	case status >= 300:
+		// Whoever follows the redirect makes a call of its own.
+		c.last = result{outcome: budget.NotBilled, why: statusWord(status, "")}
+	case status < 200:
+		c.last = result{why: statusWord(status, "")}
+	case isStream(c.bound, x.resp.Header):
+		c.stream(x, withUsage)
+	default:
+		return x.resp, c.whole(x, withUsage)
+	}
+	return x.resp, nil
+}
+
+// refused judges an answer with a status of 400 and above.
+func (c *call) refused(x *exchange, withUsage bool) error {
+	resp := x.resp
+	// The error of the read does not matter: the status says that it failed,
+	// and a meter takes a cut body for one it does not understand.
+	body, _ := x.keep(meter.MaxRefusalBytes)
+	f := c.meter.Refused(resp.StatusCode, resp.Header, body)
+	c.last = result{why: statusWord(resp.StatusCode, f.Code), usage: budget.Usage{Ref: meter.Ref(resp.Header)}}
+	if f.Unbilled {
+		c.last.outcome = budget.NotBilled
+	}
+	failure, _ := retry.CheckStatus(resp.StatusCode, resp.Header).(*retry.StatusError)
+	if at := time.Now().Add(f.RetryAfter); f.RetryAfter > 0 && at.After(failure.At) {
+		failure.At = at
+	}
+	switch {
+	case f.NoUsageOption && withUsage:
+		return errNoUsageOption
+	case f.Stop:
+		return &retry.StopError{Reason: c.last.why, At: failure.At, Err: failure}
+	}
+	return failure
+}
+
+// whole reads an answer that is not a stream to its end. One that breaks off
+// is a failed attempt.
+func (c *call) whole(x *exchange, withUsage bool) error {
+	watch := c.meter.Watch(c.bound, x.resp.Header, withUsage)
+	body, err := x.keep(maxAnswer)
+	watch.Write(body)
+	watch.End()
+	r := watch.Reading()
+	c.last = finished(r, x.resp.Header)
+	switch {
+	case errors.Is(err, errMore):
+		c.last.usage = budget.Usage{Ref: c.last.usage.Ref, Why: meter.Unreadable}
+	case err != nil:
+		c.last.why = c.reason(err, "cut answer")
+		return err
+	case r.Failure != nil && r.Failure.Stop:
+		return &retry.StopError{Reason: statusWord(x.resp.StatusCode, r.Failure.Code)}
+	}
+	if !c.last.usage.Known() {
+		c.warnUnknown(c.last.usage.Why)
+	}
+	return nil
+}
+
+// stream puts a body that follows the stream, and closes the reservation at
+// its end, in place of the response's.
+func (c *call) stream(x *exchange, withUsage bool) {
+	c.streamed = true
+	s := &stream{call: c, x: x, watch: c.meter.Watch(c.bound, x.resp.Header, withUsage)}
+	x.resp.Body = s.handOn()
+	if withUsage {
+		x.resp.ContentLength = -1
+		x.resp.Header.Del("Content-Length")
+	}
+}
+
+// isStream reports whether an answer is handed on as it comes.
+func isStream(b meter.Bound, h http.Header) bool {
+	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return media == "text/event-stream" || (b.Stream && media != "application/json")
+}
+
+// statusWord is what the book says of an answer: "HTTP 429 slow_down".
+func statusWord(status int, code string) string {
+	if code == "" {
+		return fmt.Sprintf("HTTP %d", status)
+	}
+	return fmt.Sprintf("HTTP %d %s", status, code)
+}
+
+// reason is what the book says of an attempt that failed on the way: word, or
+// more where more is known. It never quotes the error.
+func (c *call) reason(err error, word string) string {
+	if c.req.Context().Err() != nil {
+		return "cancelled"
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return "timeout"
+	}
+	return word
+}

@@ -1,0 +1,97 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/middleware/meter"
+)
+
+// result is what became of an attempt, and so what its reservation is closed
+// with if it was the last one:
+//
+//	provably never left, or not as a whole        refund
+//	3xx; a refusal the meter knows to be free     refund
+//	answer with usage, streams to their end       settle with the usage
+//	answer without readable usage                 settle, unknown: the hold
+//	status not known to be free                   settle, unknown: the hold
+//	no answer to a request that may have left     settle, unknown: the hold
+//	stream cut, or given up under ChargeHold      settle: the larger of hold and usage so far
+//	stream given up under ObservedOnAbort         settle with the estimate
+type result struct {
+	outcome budget.Outcome // the zero one may have been billed
+	usage   budget.Usage   // of one that may have been
+	why     string         // a word or two for the book
+}
+
+// finished is the result of an answer that came to its end, or that said its
+// last word about usage.
+func finished(r meter.Reading, h http.Header) result {
+	res := result{usage: r.Usage, why: "answered"}
+	if ref := meter.Ref(h); ref != "" {
+		res.usage.Ref = ref
+	}
+	if f := r.Failure; f != nil && f.Unbilled && !r.Usage.Known() {
+		res.outcome, res.why = budget.NotBilled, statusWord(http.StatusOK, f.Code)
+	}
+	return res
+}
+
+// ended is the result of a stream.
+func (c *call) ended(r meter.Reading, h http.Header, aborted bool) result {
+	res := finished(r, h)
+	if r.Finished || r.Final || res.outcome != budget.MaybeBilled {
+		return res
+	}
+	ref, u := res.usage.Ref, r.Usage
+	switch {
+	case aborted && c.guard.onAbort == ObservedOnAbort:
+		u = r.Observed(c.bound)
+	case u.Known() && u.Total() > c.bound.Total():
+		u.Estimated, u.Why = true, "cut stream, above the hold"
+	case aborted:
+		u = budget.Usage{Why: "aborted stream"}
+	default:
+		u = budget.Usage{Why: "cut stream"}
+	}
+	u.Ref = ref
+	return result{usage: u}
+}
+
+// close closes the reservation, once for each call, on a context that nobody
+// cancels.
+func (c *call) close(res result) {
+	defer c.guard.open.Done()
+	ctx := context.WithoutCancel(c.req.Context())
+	receipt, err := c.book(ctx, res)
+	if err != nil {
+		c.guard.logger.LogAttrs(ctx, slog.LevelError, "what a call used is not booked; its hold stays open and the book admits nothing more",
+			slog.String("rid", c.hold.RID()), slog.Any("error", err))
+		return
+	}
+	tell(ctx, receipt)
+}
+
+func (c *call) book(ctx context.Context, res result) (budget.Receipt, error) {
+	if res.outcome != budget.MaybeBilled {
+		return c.hold.Refund(ctx, res.outcome, res.why)
+	}
+	u := res.usage
+	if !u.Known() && u.Why == "" {
+		u.Why = res.why
+	}
+	receipt, err := c.hold.Settle(ctx, u)
+	if errors.Is(err, budget.ErrInvalid) { // figures that no attempt can have
+		receipt, err = c.hold.Settle(ctx, budget.Usage{Ref: u.Ref, Why: meter.Unreadable})
+	}
+	return receipt, err
+}
+
+// warnUnknown tells of an answer that had to be charged at its hold.
+func (c *call) warnUnknown(why string) {
+	c.guard.logger.LogAttrs(c.req.Context(), slog.LevelWarn, "an answer without readable usage is charged at its hold",
+		slog.String("rid", c.hold.RID()), slog.String("model", c.bound.Model), slog.String("why", why), slog.Int64("hold", c.bound.Total()))
+}

@@ -1,0 +1,109 @@
+package middleware
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/tollbook/tollbook/middleware/meter"
+	"github.com/tollbook/tollbook/retry"
+)
+
+// DefaultMaxWait is how long a call waits for room where [MaxWait] is not given.
+const DefaultMaxWait = time.Minute
+
+// An Option sets one thing of a [Guard]. Of the same option the last counts.
+type Option func(*config)
+
+type config struct {
+	base           http.RoundTripper
+	bounds         meter.Options
+	routes         []meter.Route
+	retry          retry.Policy
+	scope          string
+	maxWait        time.Duration
+	onAbort        AbortPolicy
+	headers, idle  time.Duration
+	denyByResponse bool
+	logger         *slog.Logger
+}
+
+func newConfig(opts []Option) config {
+	c := config{maxWait: DefaultMaxWait}
+	for _, o := range opts {
+		o(&c)
+	}
+	if c.base == nil {
+		c.base = http.DefaultTransport
+	}
+	if c.logger == nil {
+		c.logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Base is what sends the attempts; nil, and the default, is
+// [http.DefaultTransport]. It must not retry by itself: such an attempt would
+// be on the bill and not in the book.
+func Base(rt http.RoundTripper) Option { return func(c *config) { c.base = rt } }
+
+// Bounds says how requests are bounded: with which tokenizer, and what is
+// reserved for a request that names no output cap.
+func Bounds(o meter.Options) Option { return func(c *config) { c.bounds = o } }
+
+// Routes gives paths a meter, or declares them free (a [meter.Route] without
+// one). They go before the built-in ones. A path that may spend and has neither
+// is refused.
+func Routes(r ...meter.Route) Option { return func(c *config) { c.routes = r } }
+
+// Retry is how often and how patiently to try. Its Before is asked first, the
+// book after it.
+func Retry(p retry.Policy) Option { return func(c *config) { c.retry = p } }
+
+// Scope is the scope of calls whose context names none, see [WithScope].
+func Scope(path string) Option { return func(c *config) { c.scope = path } }
+
+// MaxWait is how long a call waits for room that open calls take up: 0 is not
+// at all, and [DefaultMaxWait] if the option is not given. A call for which
+// there would be no room even then is refused at once.
+func MaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+
+// Timeouts bounds each attempt: the wait for the response's header, and every
+// single wait for more of its body. Zero is no bound, and the default. There is
+// none for the whole call: it would span the waits for room and between
+// attempts. The caller's context does that.
+func Timeouts(header, idle time.Duration) Option {
+	return func(c *config) { c.headers, c.idle = header, idle }
+}
+
+// OnAbort says what an aborted stream is charged.
+func OnAbort(p AbortPolicy) Option { return func(c *config) { c.onAbort = p } }
+
+// DenyByResponse answers denials and pauses with a synthetic 402, as Stainless
+// SDKs get it anyway, instead of a Go error: for a client that flattens errors
+// or tries them again.
+func DenyByResponse() Option { return func(c *config) { c.denyByResponse = true } }
+
+// Logger hears of what needs attention: a close that could not be written, an
+// answer without readable usage, a client that retries by itself. It is told
+// ids, numbers and codes, never what a call contains.
+func Logger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
+
+// AbortPolicy says what to charge for a stream that the caller gave up before
+// its end, when the provider has not told the usage yet. Providers mostly bill
+// the whole answer then, or what was generated so far.
+type AbortPolicy uint8
+
+const (
+	// ChargeHold charges the hold, as assumed: the only figure that is surely
+	// not below the bill.
+	ChargeHold AbortPolicy = iota
+	// ObservedOnAbort charges the prompt's bound and a token for each byte of
+	// answer that was seen, as an estimate. It gives up that the book never
+	// shows less than the bill.
+	ObservedOnAbort
+	// DrainOnAbort reads on in the background, for at most 2 minutes and
+	// 16 MiB, and charges what the provider reports at the end; the hold, if
+	// that does not come. The caller is not kept waiting; [Guard.Wait] is.
+	DrainOnAbort
+)

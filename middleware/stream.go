@@ -1,0 +1,197 @@
+package middleware
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tollbook/tollbook/middleware/meter"
+)
+
+// How far a stream is read on when its reader is gone: to its end, if every
+// choice gave its finish reason and only the usage is still to come; and under
+// DrainOnAbort.
+const (
+	tailBytes, tailTime   = 64 << 10, time.Second
+	drainBytes, drainTime = 16 << 20, 2 * time.Minute
+)
+
+// stream is the body of a streamed answer. It hands the bytes on as the watch
+// lets them go, and closes the reservation at the first of: the format's end
+// marker, the end of the body, an error, Close, the end of the caller's
+// context. Nothing of the piece that holds the end is handed on before that.
+type stream struct {
+	call    *call
+	x       *exchange
+	unwatch func() bool // of the caller's context; nil: none is watched
+
+	mu      sync.Mutex // not held while the base is read
+	watch   meter.Watch
+	pending []byte // of the watch's, or ours; to be handed on first
+	err     error  // what a reader gets then, for ever
+	reading bool
+	closed  bool // the reservation
+}
+
+// handOn returns the body for the caller.
+func (s *stream) handOn() io.ReadCloser {
+	caller := s.call.req.Context()
+	// From here on the end of the caller's context is booked, and then ends
+	// the attempt.
+	s.x.unwatch()
+	if s.call.guard.onAbort == DrainOnAbort {
+		return s.drained(caller)
+	}
+	s.unwatch = context.AfterFunc(caller, func() { s.abort(context.Cause(caller)) })
+	return s
+}
+
+// Read hands on the next bytes.
+func (s *stream) Read(p []byte) (int, error) {
+	for len(p) > 0 {
+		s.mu.Lock()
+		if len(s.pending) > 0 || s.err != nil {
+			n := copy(p, s.pending)
+			s.pending = s.pending[n:]
+			err := s.err
+			s.mu.Unlock()
+			if n > 0 {
+				err = nil
+			}
+			return n, err
+		}
+		s.reading = true
+		s.mu.Unlock()
+
+		n, err := s.x.Read(p)
+
+		s.mu.Lock()
+		s.reading = false
+		if s.err == nil { // else it was aborted meanwhile
+			n = s.take(p, n, err)
+		} else {
+			n = 0
+		}
+		s.mu.Unlock()
+		if err != nil {
+			s.end()
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, nil
+}
+
+// take shows what was read into p to the watch, and returns how much of p is to
+// be handed on at once.
+func (s *stream) take(p []byte, n int, err error) int {
+	out := s.watch.Write(p[:n])
+	if err != nil {
+		s.pending = append([]byte(nil), out...) // End may take out back
+		s.pending = append(s.pending, s.watch.End()...)
+		s.err = err
+		s.finish(false)
+		return 0
+	}
+	if !s.closed && s.watch.Reading().Finished {
+		s.finish(false)
+	}
+	n = copy(p, out)
+	s.pending = out[n:]
+	return n
+}
+
+// finish closes the reservation, once, with what the watch has seen.
+func (s *stream) finish(aborted bool) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	r := s.watch.Reading()
+	if r.Finished && !r.Usage.Known() {
+		s.call.warnUnknown(r.Usage.Why)
+	}
+	s.call.close(s.call.ended(r, s.x.resp.Header, aborted))
+}
+
+// abort ends the stream for its reader, who gave it up.
+func (s *stream) abort(cause error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.watch.End()
+		s.finish(true)
+		s.pending, s.err = nil, cause
+	}
+	s.mu.Unlock()
+	s.x.Close()
+}
+
+// end lets go of what the stream held. Not every SDK closes a body that it has
+// read to its end.
+func (s *stream) end() {
+	if s.unwatch != nil {
+		s.unwatch()
+	}
+	s.x.Close()
+}
+
+// Close gives the rest of the stream up.
+func (s *stream) Close() error {
+	s.mu.Lock()
+	atEnd := !s.closed && !s.reading && s.err == nil && s.watch.Reading().Stopped
+	s.mu.Unlock()
+	if atEnd {
+		s.readOn(tailBytes, tailTime)
+	}
+	s.abort(http.ErrBodyReadAfterClose)
+	s.end()
+	return nil
+}
+
+// readOn reads until the reservation is closed, within bounds.
+func (s *stream) readOn(limit int, within time.Duration) {
+	timer := time.AfterFunc(within, func() { s.abort(http.ErrBodyReadAfterClose) })
+	defer timer.Stop()
+	buf := make([]byte, 8<<10)
+	for read := 0; read < limit && !s.isClosed(); {
+		n, err := s.Read(buf)
+		if err != nil {
+			return
+		}
+		read += n
+	}
+}
+
+func (s *stream) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// drained is the body under DrainOnAbort: a pipe, with a goroutine of the guard
+// reading at its other end, so that the caller can go at once and the reading
+// goes on.
+func (s *stream) drained(caller context.Context) io.ReadCloser {
+	r, w := io.Pipe()
+	unwatch := context.AfterFunc(caller, func() { r.CloseWithError(context.Cause(caller)) })
+	s.call.guard.open.Go(func() {
+		defer unwatch()
+		defer s.Close()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := s.Read(buf)
+			if err != nil {
+				w.CloseWithError(err)
+				return
+			}
+			if _, gone := w.Write(buf[:n]); gone != nil {
+				s.readOn(drainBytes, drainTime)
+				return
+			}
+		}
+	})
+	return r
+}

@@ -1,0 +1,265 @@
+package middleware
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/middleware/meter"
+	"github.com/tollbook/tollbook/retry"
+)
+
+// Guard is an [http.RoundTripper] that lets a call to a provider leave only
+// when its worst case fits the book, tries it again where that is right and
+// paid for, and closes it once, whatever comes. Make one with [Transport]; it
+// is safe for concurrent use.
+//
+// # A call
+//
+// A request is known by its path. One that surely costs nothing (a listing, a
+// moderation, a token count) is passed on as it is. One that may spend and has
+// no meter is refused: see [Routes]. Of any other the meter says what one
+// attempt can cost at most, and that much is reserved, on the scope and under
+// the key of its context ([WithScope], [WithKey]). A call that does not fit its
+// limits waits for room ([MaxWait]), unless there would be none even without
+// the calls now open. Every RoundTrip is a reservation of its own, also one
+// made by an http.Client that follows a redirect, or by an SDK that retries.
+//
+// Then it is sent, and sent again under the rules of package retry ([Retry]).
+// Each further attempt is asked for first: after one that may have been billed
+// a further hold is taken, and if there is no room for it the call ends. An
+// answer that is not a stream is read whole, up to 64 MiB, before the caller
+// sees it, so that one cut short is tried again too.
+//
+// # What comes back
+//
+//   - An answer. The close is durable by then; of a stream, before its end is
+//     handed on. WithReceipt tells what was booked. If the close could not be
+//     written the answer is delivered nevertheless, its hold stays open, the
+//     book admits nothing more, and the Logger hears of it.
+//   - The provider's refusal, with its body, after the last attempt.
+//   - A [*DeniedError]: the call, or a further attempt, was not sent, by our own
+//     refusal. [IsDenied] knows it, also behind what SDKs make of it.
+//   - A pause: nothing is wrong with the call, but going on now is of no use.
+//     [IsPause] knows every form of it, [RetryAt] when to come back. A used up
+//     budget is one; so are a provider's quota, a spend limit, an empty
+//     account, and a wait longer than the longest or past the deadline of the
+//     context.
+//   - Any other error, of the network or of the context.
+//
+// An SDK that retries by itself would take an error for one of the network. The
+// official ones (recognized by the header X-Stainless-Lang) get denials and
+// pauses as a synthetic 402 that they do not try again, and the provider's last
+// refusal with the same mark. Their own retries are best turned off
+// (WithMaxRetries(0)): each is a call of its own here, with attempts of its own.
+//
+// # What is booked
+//
+//   - What the provider reports, as confirmed; more than the hold too.
+//   - Nothing, for an attempt that provably never left, a redirect, and a
+//     refusal that the meter knows to be free.
+//   - The hold, as assumed, for everything else: an attempt that ended in a
+//     timeout, a broken connection, a cut stream, an answer without readable
+//     usage, a 5xx. A stream that the caller gives up is charged by [OnAbort];
+//     if it was at its end already, Close reads the rest for up to a second.
+//
+// A chat or completion stream is asked for its usage (stream_options), also if
+// the caller did not ask, and the extra chunk is taken out again. A host that
+// does not know the option is asked once.
+//
+// # What the caller owes
+//
+// A response's body is to be read to its end or closed, as ever, or its context
+// cancelled; until then its reservation stays open. [Guard.Wait] returns when
+// all are closed: call it before the book's Close.
+//
+// An http.Client with a Timeout would span the waits for room and between
+// attempts: leave it zero and use [Timeouts]. Keys in the query of an URL
+// appear in the errors of http.Client itself, which no transport can prevent.
+type Guard struct {
+	book *budget.Book
+	config
+	plain  sync.Map // hosts that do not know include_usage
+	nested sync.Once
+	open   sync.WaitGroup
+}
+
+// Transport returns a guard that books in book. A nil book panics.
+func Transport(book *budget.Book, opts ...Option) *Guard {
+	if book == nil {
+		panic("middleware: Transport: no book")
+	}
+	return &Guard{book: book, config: newConfig(opts)}
+}
+
+// Wait returns when every reservation is closed and no answer is being drained.
+// Begin no call meanwhile. It waits for ever for a response that nobody closes.
+func (g *Guard) Wait() { g.open.Wait() }
+
+// CloseIdleConnections passes the call on to the base.
+func (g *Guard) CloseIdleConnections() {
+	if c, ok := g.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// RoundTrip makes one call; see [Guard].
+func (g *Guard) RoundTrip(req *http.Request) (*http.Response, error) {
+	m, err := meter.For(req, g.routes...)
+	if m == nil && err == nil {
+		return g.base.RoundTrip(req)
+	}
+	body, readErr := readBody(req) // the contract has it closed, refused or not
+	c := &call{guard: g, req: req, meter: m, body: body}
+	switch {
+	case err != nil:
+		err = denied(err)
+	case readErr != nil:
+		err = readErr
+	default:
+		err = c.reserve()
+	}
+	if err != nil {
+		return g.fail(req, err)
+	}
+	g.warnOfRetries(req)
+	resp, err := c.run()
+	if err != nil {
+		return g.fail(req, err)
+	}
+	return resp, nil
+}
+
+func readBody(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	defer req.Body.Close()
+	var buf bytes.Buffer
+	if n := req.ContentLength; n > 0 {
+		buf.Grow(int(min(n, maxAllocAhead)) + bytes.MinRead)
+	}
+	n, err := buf.ReadFrom(io.LimitReader(req.Body, meter.MaxRequestBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("middleware: reading the request's body: %w", err)
+	case n > meter.MaxRequestBytes:
+		return nil, denied(&meter.BodyError{Reason: fmt.Sprintf("it is longer than %d bytes", int64(meter.MaxRequestBytes))})
+	}
+	return buf.Bytes(), nil
+}
+
+// call is one RoundTrip of a request that is metered.
+type call struct {
+	guard *Guard
+	req   *http.Request
+	body  []byte
+	meter meter.Meter
+	bound meter.Bound
+	hold  *budget.Reservation
+
+	last     result    // what became of the last attempt
+	x        *exchange // the last attempt that got a response
+	streamed bool      // the response closes the reservation
+}
+
+// unlimitedOutput is held for each answer of a request without a cap, by a
+// model that nobody knows, where no limit makes the figure matter: as much as
+// the common models write at most.
+const unlimitedOutput = 1 << 17
+
+// reserve bounds the call and takes its hold. After it, c.close is owed.
+func (c *call) reserve() (err error) {
+	ctx, g := c.req.Context(), c.guard
+	scope := g.scopeOf(ctx)
+	r := meter.Request{Path: c.req.URL.Path, Header: c.req.Header, Body: c.body}
+	c.bound, err = c.meter.Bound(r, g.bounds)
+	if _, uncapped := errors.AsType[*meter.UncappedError](err); uncapped &&
+		!g.book.Limited(scope, budget.TokenUnit) && !g.book.Limited(scope, budget.CostUnit) {
+		o := g.bounds
+		o.DefaultOutput = unlimitedOutput
+		c.bound, err = c.meter.Bound(r, o)
+	}
+	if err != nil {
+		return denied(err)
+	}
+	c.hold, err = g.book.Reserve(ctx, budget.Request{Scope: scope, Key: keyOf(ctx), Model: c.bound.Model,
+		Tokens: c.bound.Total(), Output: c.bound.Output, MaxWait: g.maxWait})
+	switch {
+	case err == nil:
+		g.open.Add(1)
+		c.last = result{outcome: budget.NeverSent, why: "not sent"}
+		return nil
+	case ended(ctx, err):
+		return err
+	}
+	return denied(err)
+}
+
+// run makes the attempts and closes the reservation; a stream closes it later.
+func (c *call) run() (*http.Response, error) {
+	policy := c.guard.retry
+	before := policy.Before
+	policy.Before = func(ctx context.Context, next retry.Attempt) error {
+		if before != nil {
+			if err := before(ctx, next); err != nil {
+				return err
+			}
+		}
+		return c.extend(ctx, next)
+	}
+	resp, err := retry.Do(c.req.Context(), policy, c.attempt)
+	if refusal, own := err.(*retry.StatusError); own && !refusal.Pause() {
+		err = nil // the provider's last word is handed on
+		if stainless(c.req) {
+			resp.Header.Set(headerRetry, "false")
+		}
+	}
+	if err == nil && c.streamed {
+		return resp, nil
+	}
+	if err != nil {
+		c.release()
+	}
+	c.close(c.last)
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// extend lets go of the last attempt's answer and takes the hold of the next.
+func (c *call) extend(ctx context.Context, next retry.Attempt) error {
+	c.release()
+	if err := c.hold.Extend(ctx, c.last.outcome, c.last.why); err != nil {
+		return denied(err)
+	}
+	c.guard.logger.LogAttrs(ctx, slog.LevelDebug, "another attempt", slog.String("rid", c.hold.RID()),
+		slog.Int("attempt", next.N), slog.Duration("wait", next.Wait), slog.String("why", c.last.why))
+	c.last = result{outcome: budget.NeverSent, why: "not sent"}
+	return nil
+}
+
+// release ends the last attempt that got a response, if its answer is not
+// handed on.
+func (c *call) release() {
+	if c.x != nil {
+		c.x.discard()
+		c.x = nil
+	}
+}
+
+// warnOfRetries tells once that attempts multiply.
+func (g *Guard) warnOfRetries(req *http.Request) {
+	if n := req.Header.Get("X-Stainless-Retry-Count"); n != "" && n != "0" {
+		g.nested.Do(func() {
+			g.logger.LogAttrs(req.Context(), slog.LevelWarn, "the client retries by itself on top of the guard; turn its retries off (WithMaxRetries(0))")
+		})
+	}
+}
