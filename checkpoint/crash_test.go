@@ -1,0 +1,3 @@
+package checkpoint_test
+
+func child() bool { return false }

@@ -1,0 +1,110 @@
+package checkpoint
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/tollbook/tollbook/journal/disk"
+)
+
+// end is how an item ended. The zero end is none: the item is pending.
+type end uint8
+
+const (
+	done end = iota + 1
+	failed
+	dead
+)
+
+// ended is one item's end, as one line of a file records it.
+type ended struct {
+	item int
+	end  end
+}
+
+// lineFile appends lines durably. Lines of concurrent callers share one write
+// and one sync: while one batch is being synced the next collects, so that no
+// timer is needed.
+type lineFile struct {
+	path string
+	file disk.File
+	// landed is told what is durable before any caller of the batch returns,
+	// one batch at a time, with the file's durable size.
+	landed func(batch []ended, size int64)
+
+	mu         sync.Mutex
+	collecting *batch // nil: nobody waits for the file
+	newest     *batch // the last one that collected; it may still be syncing
+
+	// Used by the caller that commits, one at a time.
+	size   int64 // everything before it is durable
+	poison error // the first failure that left the file in doubt
+}
+
+type batch struct {
+	lines []byte
+	ends  []ended
+	over  chan struct{} // closed when the batch is durable or has failed
+	err   error
+}
+
+// append returns when line and its newline are durable, or surely not in the
+// file, or the file is in doubt and poisoned.
+func (f *lineFile) append(line []byte, e ended) error {
+	f.mu.Lock()
+	b, before := f.collecting, f.newest
+	first := b == nil
+	if first {
+		b = &batch{over: make(chan struct{})}
+		f.collecting, f.newest = b, b
+	}
+	b.lines = append(append(b.lines, line...), '\n')
+	b.ends = append(b.ends, e)
+	f.mu.Unlock()
+
+	if !first {
+		<-b.over
+		return b.err
+	}
+	if before != nil {
+		<-before.over
+	}
+	f.mu.Lock()
+	f.collecting = nil
+	f.mu.Unlock()
+	b.err = f.commit(b)
+	close(b.over)
+	return b.err
+}
+
+// commit writes the batch at once and syncs it. If the write fails, the file
+// is cut back so that nothing of the batch stays: then only this batch has
+// failed. A failed sync is final, see package disk.
+func (f *lineFile) commit(b *batch) error {
+	if f.poison != nil {
+		return f.poison
+	}
+	n, err := f.file.Write(b.lines)
+	if err == nil && n < len(b.lines) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		cut := f.file.Truncate(f.size)
+		if cut == nil {
+			cut = f.file.Sync()
+		}
+		err = &WriteError{f.path, errors.Join(err, cut)}
+		if cut != nil {
+			f.poison = err
+		}
+		return err
+	}
+	if err := f.file.Sync(); err != nil {
+		f.poison = &WriteError{f.path, err}
+		return f.poison
+	}
+	f.size += int64(len(b.lines))
+	f.landed(b.ends, f.size)
+	return nil
+}

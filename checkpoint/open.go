@@ -1,0 +1,376 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tollbook/tollbook/journal/disk"
+)
+
+// The files of a state directory, in its folder "shards".
+const (
+	shardsDir    = "shards"
+	manifestName = "manifest.json"
+	lockName     = "LOCK"
+	tailSuffix   = ".tail" // a redo, see tail.go
+	asideSuffix  = ".torn" // what was cut off a file, kept for people
+)
+
+// recovery is what is known while a state is opened.
+type recovery struct {
+	*state
+	table   *keyTable
+	fresh   bool      // the directory is new
+	sources []source  // parallel to state.files
+	order   []int     // the marks, then the outputs: a line in an output overrules a mark
+	offsets [][]int64 // per shard and file: the shard's cursor knows all lines before it
+	damaged []string  // cursors
+}
+
+// source is one file that is read for ends.
+type source struct {
+	path string
+	read func(line []byte) (key string, e end, err error)
+	size int64
+	bad  []span // lines of the tail that cannot be read
+}
+
+// openState opens the state directory or makes it. Another input is refused
+// before anything is written, and before the lock is taken: it is not the
+// business of this run who works there. Whatever is read is read before
+// anything is repaired.
+func openState(ctx context.Context, fsys disk.FS, dir string, shards int, outputs []Output,
+	items int, key func(int) (string, error)) (_ *state, err error) {
+	table, keys, err := readKeys(ctx, items, key)
+	if err != nil {
+		return nil, err
+	}
+	pin := manifest{Version: version, Items: items, Keys: keys, Shards: shards, Outputs: make([]string, len(outputs))}
+	r := &recovery{state: &state{fsys: fsys, dir: filepath.Join(dir, shardsDir), pin: pin}, table: table}
+	for i, o := range outputs {
+		r.pin.Outputs[i] = filepath.Base(o.Path)
+		r.sources = append(r.sources, source{path: o.Path, read: o.read})
+		r.order = append(r.order, i)
+	}
+	r.sources = append(r.sources, source{path: filepath.Join(r.dir, marksName), read: readMark})
+	r.order = slices.Insert(r.order, 0, len(outputs))
+
+	if err := r.readPin(dir); err != nil {
+		return nil, err
+	}
+	if err := disk.MkdirAll(fsys, r.dir); err != nil {
+		return nil, &WriteError{r.dir, err}
+	}
+	r.lock, err = fsys.Lock(filepath.Join(r.dir, lockName), holder())
+	if held := (*disk.HeldError)(nil); errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
+	} else if err != nil {
+		return nil, &WriteError{filepath.Join(r.dir, lockName), err}
+	}
+	for _, step := range []func() error{
+		func() error { return r.readPin(dir) }, // it may have been made meanwhile
+		r.checkFresh,
+		r.readCursors,
+		r.openSources,
+		func() error { return r.readSources(ctx) },
+		r.repair,
+		r.openFiles,
+		r.finish,
+	} {
+		if err := step(); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+	}
+	return r.state, nil
+}
+
+func holder() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
+}
+
+// readPin compares the state's manifest, if there is one, with this run's.
+func (r *recovery) readPin(dir string) error {
+	m, err := readManifest(r.fsys, filepath.Join(r.dir, manifestName))
+	if err != nil {
+		return err
+	}
+	if r.fresh = m == nil; r.fresh {
+		return nil
+	}
+	if err := m.fits(dir, r.pin); err != nil {
+		return err
+	}
+	r.pin = *m
+	return nil
+}
+
+// tryAnew is what helps where the manifest is lost.
+const tryAnew = "restore it, or remove all .json files there to make them anew from the lines of the outputs and marks.jsonl"
+
+// checkFresh refuses to begin anew where there was a state, and sweeps files
+// that a crash left unfinished.
+func (r *recovery) checkFresh() error {
+	names, err := r.fsys.List(r.dir)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, name := range names {
+		path := filepath.Join(r.dir, name)
+		if strings.HasSuffix(name, disk.TempSuffix) {
+			if err := r.fsys.Remove(path); err != nil {
+				return &WriteError{path, err}
+			}
+		} else if r.fresh && strings.HasSuffix(name, ".json") {
+			return &DamagedError{filepath.Join(r.dir, manifestName), "it is missing, but " + name + " is there; " + tryAnew}
+		}
+	}
+	return nil
+}
+
+// readCursors takes what the cursors know. One that is damaged, or of another
+// state, counts as lost.
+func (r *recovery) readCursors() error {
+	files := len(r.sources)
+	r.shards, r.known = newShards(r.pin.Items, r.pin.Shards), make([]int64, files)
+	r.count[0] = r.pin.Items
+	r.offsets = make([][]int64, r.pin.Shards)
+	for i := range r.shards {
+		sh := &r.shards[i]
+		r.offsets[i] = make([]int64, files)
+		path := filepath.Join(r.dir, cursorName(i))
+		var c cursor
+		err := readSealed(r.fsys, path, &c)
+		if err == nil {
+			err = r.take(i, c)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, errDamaged):
+			*sh = newShards(r.pin.Items, r.pin.Shards)[i]
+			r.damaged = append(r.damaged, path)
+		case errors.Is(err, errVersion):
+			return &DamagedError{path, err.Error()}
+		case err != nil:
+			return fmt.Errorf("checkpoint: %w", err)
+		default:
+			r.offsets[i] = c.Offsets
+			for f, offset := range c.Offsets {
+				r.known[f] = max(r.known[f], offset)
+			}
+		}
+		for k := range sh.n {
+			if e := sh.at(k); e != 0 {
+				r.count[0]--
+				r.count[e]++
+			}
+		}
+	}
+	return nil
+}
+
+// take takes the content of shard i's cursor, if it is that.
+func (r *recovery) take(i int, c cursor) error {
+	if c.Keys != r.pin.Keys || c.Shard != i || c.Shards != r.pin.Shards || len(c.Offsets) != len(r.sources) {
+		return errDamaged
+	}
+	return r.shards[i].take(c)
+}
+
+// openSources finishes what a crash left undone in the files, makes them if
+// the state is new, and holds their sizes against what the cursors know.
+func (r *recovery) openSources() error {
+	for i := range r.sources {
+		s := &r.sources[i]
+		if err := replay(r.fsys, s.path, r.beside(s.path, tailSuffix)); err != nil {
+			return err
+		}
+		open := r.fsys.Open
+		if r.fresh {
+			open = func(path string) (disk.File, error) { return appendTo(r.fsys, path) }
+		}
+		f, err := open(s.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &DamagedError{s.path, fmt.Sprintf("it is missing; %d bytes of it are known to be written; restore it, or take another state directory to begin anew", r.known[i])}
+		}
+		if err != nil {
+			return &WriteError{s.path, err}
+		}
+		s.size, err = f.Size()
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+		if s.size < r.known[i] {
+			return &DamagedError{s.path, fmt.Sprintf("it has %d bytes, but %d are known to be written; restore it, or take another state directory to begin anew", s.size, r.known[i])}
+		}
+	}
+	return nil
+}
+
+// beside names a file in the state directory that goes with another.
+func (r *recovery) beside(path, suffix string) string {
+	return filepath.Join(r.dir, filepath.Base(path)+suffix)
+}
+
+// readSources reads the lines that no cursor knows.
+func (r *recovery) readSources(ctx context.Context) error {
+	for _, i := range r.order {
+		from := int64(math.MaxInt64)
+		for sh := range r.shards {
+			from = min(from, r.offsets[sh][i])
+		}
+		if err := r.readSource(ctx, i, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recovery) readSource(ctx context.Context, i int, from int64) error {
+	s := &r.sources[i]
+	f, err := r.fsys.Open(s.path)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	defer f.Close()
+	if before := make([]byte, 1); from > 0 {
+		if _, err := f.ReadAt(before, from-1); err != nil || before[0] != '\n' {
+			return &DamagedError{s.path, fmt.Sprintf("no line ends at byte %d, where one was written; restore it", from)}
+		}
+	}
+	lines := 0
+	return scanLines(f, from, s.size, func(at span, line []byte, whole bool) error {
+		if lines++; lines%1024 == 0 && ctx.Err() != nil {
+			return interrupted(ctx)
+		}
+		return r.readLine(i, at, line)
+	})
+}
+
+// readLine takes one line. What it says in an error is where the line stands,
+// never what is in it.
+func (r *recovery) readLine(i int, at span, line []byte) error {
+	s := &r.sources[i]
+	key, e, err := s.read(line)
+	if err != nil || !json.Valid(line) {
+		if at.from < r.known[i] {
+			return &DamagedError{s.path, fmt.Sprintf("the line at byte %d, once written whole, cannot be read; restore it", at.from)}
+		}
+		s.bad = append(s.bad, at)
+		return nil
+	}
+	item, ok, err := r.table.find(key)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return &DamagedError{s.path, fmt.Sprintf("the line at byte %d is for the key %q, which is not in the input; take that line out, or choose another output", at.from, key)}
+	}
+	if at.from < r.offsets[item%len(r.shards)][i] {
+		return nil // the shard's cursor knows it
+	}
+	sh, k := r.place(item)
+	isMark := i == len(r.sources)-1
+	if had := sh.at(k); !isMark && (had == done || had == failed) {
+		return &DamagedError{s.path, fmt.Sprintf("the line at byte %d is the second one for the key %q; take one of the two out", at.from, key)}
+	}
+	r.set(item, e)
+	return nil
+}
+
+// repair puts damaged cursors aside and writes tails anew.
+func (r *recovery) repair() error {
+	for _, path := range r.damaged {
+		kept, err := r.freeName(path + ".damaged")
+		if err == nil {
+			err = r.fsys.Rename(path, kept)
+		}
+		if err == nil {
+			err = r.fsys.SyncDir(r.dir)
+		}
+		if err != nil {
+			return &WriteError{path, err}
+		}
+		r.report(path, "damaged; made anew from the outputs and marks, and kept as "+filepath.Base(kept))
+	}
+	for i := range r.sources {
+		if err := r.repairTail(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recovery) repairTail(i int) error {
+	s := &r.sources[i]
+	from := r.known[i]
+	if r.fresh { // no run has left it: only what is bad must go
+		from = s.size
+		if len(s.bad) > 0 {
+			from = s.bad[0].from
+		}
+	}
+	if from == s.size {
+		return nil
+	}
+	if len(s.bad) > 0 {
+		aside := r.beside(s.path, asideSuffix)
+		if err := keepAside(r.fsys, s.path, aside, s.bad); err != nil {
+			return &WriteError{aside, err}
+		}
+		r.report(s.path, fmt.Sprintf("%d unfinished lines taken out, from byte %d on, and kept in %s", len(s.bad), s.bad[0].from, aside))
+	}
+	if err := rewriteTail(r.fsys, s.path, r.beside(s.path, tailSuffix), from, s.size, s.bad); err != nil {
+		return &WriteError{s.path, err}
+	}
+	return nil
+}
+
+func (r *recovery) report(path, what string) {
+	r.repairs = append(r.repairs, Repair{Path: path, What: what})
+}
+
+func (r *recovery) freeName(name string) (string, error) {
+	names, err := r.fsys.List(r.dir)
+	free := name
+	for n := 2; slices.Contains(names, filepath.Base(free)); n++ {
+		free = fmt.Sprintf("%s-%d", name, n)
+	}
+	return free, err
+}
+
+// openFiles opens the files for appending. From here on nothing in them is in
+// doubt, so that the cursors may know all of it.
+func (r *recovery) openFiles() error {
+	for i, s := range r.sources {
+		f, err := r.fsys.Append(s.path)
+		if err != nil {
+			return &WriteError{s.path, err}
+		}
+		r.files = append(r.files, &lineFile{path: s.path, file: f, landed: r.landed(i)})
+		size, err := f.Size()
+		if err != nil {
+			return &WriteError{s.path, err}
+		}
+		r.files[i].size, r.known[i] = size, size
+	}
+	return nil
+}
+
+// finish makes a new state one that counts, and saves what was found.
+func (r *recovery) finish() error {
+	if r.fresh {
+		if err := writeSealed(r.fsys, filepath.Join(r.dir, manifestName), r.pin); err != nil {
+			return err
+		}
+	}
+	return r.save(true)
+}
