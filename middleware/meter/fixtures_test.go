@@ -90,7 +90,9 @@ func TestFixtureBatchOutput(t *testing.T) {
 	require.NoError(t, err)
 	var got [][2]int64
 	for line := range bytes.Lines(file) {
-		var out struct{ Response struct{ Body json.RawMessage } }
+		var out struct {
+			Response struct{ Body json.RawMessage }
+		}
 		require.NoError(t, json.Unmarshal(line, &out))
 		_, r := watch(meter.OpenAIChat.Watch(meter.Bound{}, header(jsonType), false), out.Response.Body, 7)
 		got = append(got, [2]int64{r.Usage.Input, r.Usage.Output})
