@@ -97,7 +97,7 @@ func (a *auditor) segment(number int64, newest bool) error {
 	a.Bytes += p.size
 	a.Findings = append(a.Findings, p.found...)
 	a.chain = p.chain
-	a.chain.joined = !p.lost
+	a.chain.joined = p.chain.seals == 2 && !p.lost
 	return nil
 }
 
