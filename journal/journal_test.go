@@ -236,8 +236,13 @@ func TestMemoryRotation(t *testing.T) {
 	m := NewMemory()
 	pos := rotate(t, m, 0)
 	require.False(t, m.Due(0))
+	some := make([]Entry, blockLen-1)
+	for i := range some {
+		some[i] = reserve("r", 1)
+	}
 	for m.count < memoryDue {
-		pos = put(t, m, pos, reserve("r", 1))
+		require.False(t, m.Due(0))
+		pos = put(t, m, pos, some[:min(len(some), memoryDue-m.count)]...)
 	}
 	require.True(t, m.Due(memoryDue/2))
 	require.False(t, m.Due(memoryDue/2+1))

@@ -29,8 +29,9 @@ type lineReader struct {
 
 const readSize = 256 << 10
 
-func newLineReader(r io.Reader, off int64) *lineReader {
-	return &lineReader{r: r, off: off, buf: make([]byte, readSize)}
+// newLineReader reads from r, which holds about size bytes.
+func newLineReader(r io.Reader, size int64) *lineReader {
+	return &lineReader{r: r, buf: make([]byte, min(max(size, 512), readSize))}
 }
 
 var openPrefix = []byte(`{"ev":"open"`)

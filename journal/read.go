@@ -142,7 +142,7 @@ func (d Dir) live(fsys disk.FS, s *segment, visit func(*Entry) error) error {
 // ends.
 func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		lines, words := newLineReader(r, 0), new(words)
+		lines, words := newLineReader(r, readSize), new(words)
 		for number := int64(1); ; number++ {
 			line, err := lines.next()
 			if errors.Is(err, io.EOF) {

@@ -62,7 +62,7 @@ func openSegment(fsys disk.FS, dir, name string, c chain) (*segment, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	lines := newLineReader(io.NewSectionReader(file, 0, size), 0)
+	lines := newLineReader(io.NewSectionReader(file, 0, size), size)
 	return &segment{name: name, file: file, size: size, lines: lines, words: new(words), start: c, chain: c}, nil
 }
 

@@ -153,6 +153,9 @@ func (p *pass) line(line rawLine, number int64) {
 		if p.lost {
 			p.chain.adopt(&e)
 		}
+		if len(p.found) > 0 { // offsets may have moved, which is said already
+			p.chain.synced = e.Synced
+		}
 		reason = p.chain.misfit(&e, line.off)
 		p.chain.took(&e)
 		if len(p.found) > 0 {
