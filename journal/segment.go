@@ -106,7 +106,8 @@ func (s *segment) damage(line rawLine, reason string) *CorruptError {
 // Three things would. The lines that became durable together with the open line
 // were so before the segment got its name. A line that is whole but out of its
 // place was not torn by a crash. And any line further on says up to where the
-// segment was durable when that line was made.
+// segment was durable when that line was made; one with an older seq is none
+// of them, but a block of a deleted file that the crash brought up.
 func (s *segment) torn() (bool, error) {
 	if s.chain.lines <= s.chain.carries || s.whole {
 		return false, nil
@@ -120,7 +121,7 @@ func (s *segment) torn() (bool, error) {
 			return false, err
 		}
 		var e Entry
-		if !line.long && parseLine(line.text, &e, s.words) == nil && e.Synced > s.good {
+		if !line.long && parseLine(line.text, &e, s.words) == nil && e.Seq > s.chain.seq && e.Synced > s.good {
 			return false, nil
 		}
 	}

@@ -117,10 +117,11 @@ type pass struct {
 	*segment
 	count   int64 // good lines
 	found   []Finding
-	before  int64 // good lines before the first finding
-	torn    bool  // the first finding can be the beginning of a torn end
-	durable int64 // furthest synced of any line behind the first finding
-	lost    bool  // the line before is not known
+	before  int64  // good lines before the first finding
+	seq     uint64 // of the last of them
+	torn    bool   // the first finding can be the beginning of a torn end
+	durable int64  // furthest synced of any line behind the first finding
+	lost    bool   // the line before is not known
 }
 
 func (p *pass) damaged() bool { return (&Audit{Findings: p.found}).Damaged() }
@@ -158,7 +159,7 @@ func (p *pass) line(line rawLine, number int64) {
 		}
 		reason = p.chain.misfit(&e, line.off)
 		p.chain.took(&e)
-		if len(p.found) > 0 {
+		if len(p.found) > 0 && e.Seq > p.seq {
 			p.durable = max(p.durable, e.Synced)
 		}
 	}
@@ -169,7 +170,7 @@ func (p *pass) line(line rawLine, number int64) {
 		p.found[len(p.found)-1].Bytes += line.size
 	default:
 		if len(p.found) == 0 {
-			p.before, p.torn = p.count, !whole
+			p.before, p.seq, p.torn = p.count, p.chain.seq, !whole
 		}
 		p.found = append(p.found, Finding{Segment: p.name, Offset: line.off, Bytes: line.size, Line: number, Reason: reason})
 	}
@@ -181,7 +182,7 @@ func (p *pass) end(newest bool) {
 	if newest && p.torn && p.before > p.chain.carries && p.durable <= p.found[0].Offset {
 		torn := p.found[0]
 		torn.Bytes, torn.Note = p.size-torn.Offset, true
-		torn.Reason = "unfinished write at the end; opening the journal keeps these bytes aside"
+		torn.Reason = "unfinished write at the end; opening the journal mends it"
 		p.found = []Finding{torn}
 	}
 	end := Finding{Segment: p.name, Offset: p.size, Line: p.count + 1}
