@@ -63,7 +63,7 @@ Exit codes:
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		PersistentPreRun:  func(*cobra.Command, []string) { *started = true },
 	}
-	root.AddCommand(newStatus(ui), newShow(ui), newReplay(ui), newVerify(ui), newSim(ui))
+	root.AddCommand(newRun(ui), newStatus(ui), newShow(ui), newReplay(ui), newVerify(ui), newSim(ui))
 	return root, started
 }
 

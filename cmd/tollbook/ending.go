@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/middleware"
+	"github.com/tollbook/tollbook/retry"
+)
+
+// stopped is an error that stops the run and leaves the item pending.
+type stopped struct{ error }
+
+func (stopped) Pause() bool     { return true }
+func (e stopped) Unwrap() error { return e.error }
+
+var (
+	errDraining    = errors.New("the run is stopping")
+	errUnreachable = errors.New("the provider cannot be reached")
+)
+
+func isPause(err error) bool {
+	_, ours := errors.AsType[stopped](err)
+	return ours || middleware.IsPause(err)
+}
+
+// judge says what an item's error means for the run: a pause stops it, a fault
+// of our own too, and any other failure is the item's: this run has made all
+// attempts, the next one sends it again.
+func judge(ctx context.Context, err error, booked budget.Receipt) error {
+	switch {
+	case errors.Is(context.Cause(ctx), errDraining):
+		return stopped{errDraining}
+	case ctx.Err() != nil:
+		return err
+	case ourFault(err):
+		return stopped{err}
+	case !isPause(err) && booked.State == budget.StateRefunded && !middleware.IsDenied(err):
+		// Nothing ever left, after all attempts: it would be the same for the
+		// other items, and they have done nothing wrong.
+		return stopped{fmt.Errorf("%w: %w", errUnreachable, err)}
+	}
+	return err
+}
+
+// ourFault reports whether the book could not be written.
+func ourFault(err error) bool {
+	denied, ok := errors.AsType[*middleware.DeniedError](err)
+	return ok && denied.Reason == middleware.DeniedBook
+}
+
+// reasonOf is the contract's word for a pause; empty if it is none, but a
+// fault of our own.
+func reasonOf(cause error) string {
+	status, _ := errors.AsType[*retry.StatusError](cause)
+	switch {
+	case ourFault(cause):
+		return ""
+	case errors.Is(cause, budget.ErrExhausted), errors.Is(cause, budget.ErrBusy):
+		return "budget"
+	case errors.Is(cause, errUnreachable):
+		return "provider"
+	case !middleware.IsPause(cause):
+		return ""
+	case status != nil && status.Status >= http.StatusInternalServerError:
+		return "provider"
+	}
+	return "quota"
+}
+
+// conclusion is how a run ended.
+type conclusion struct {
+	State    string // done, paused, interrupted or failed
+	Reason   string // of a pause: budget, quota or provider
+	RetryAt  time.Time
+	Err      error // what stopped it or went wrong; nil if every item is done
+	Counts   checkpoint.Counts
+	Repairs  []checkpoint.Repair
+	Report   *budget.Report
+	Sent     int64 // items of which an attempt left
+	Requests int64 // attempts that left
+	code     int
+}
+
+func (c *conclusion) fail(err error) {
+	c.State, c.Err = "failed", errors.Join(err, c.Err)
+	c.code = worst(exitFailed, exitCode(err), c.code)
+}
+
+// conclude reads from checkpoint's error how the run ended.
+func conclude(sum checkpoint.Summary, err error, report *budget.Report) *conclusion {
+	c := &conclusion{State: "done", Err: err, Counts: sum.Counts, Repairs: sum.Repairs, Report: report}
+	paused, _ := errors.AsType[*checkpoint.PausedError](err)
+	switch {
+	case err == nil:
+	case errors.Is(err, checkpoint.ErrInterrupted):
+		c.State, c.code = "interrupted", exitInterrupted
+	case paused != nil && reasonOf(paused.Cause) == "":
+		c.fail(paused.Cause)
+	case paused != nil:
+		c.State, c.code = "paused", exitPaused
+		c.Reason, c.RetryAt = reasonOf(paused.Cause), paused.RetryAt
+	case errors.Is(err, checkpoint.ErrFailed):
+		c.code = exitPartly
+	case errors.Is(err, checkpoint.ErrInput):
+		c.State, c.code = "failed", exitUsage
+	default:
+		c.State, c.code = "failed", exitFailed
+	}
+	return c
+}

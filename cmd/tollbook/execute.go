@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/journal"
+	"github.com/tollbook/tollbook/middleware"
+	"github.com/tollbook/tollbook/retry"
+)
+
+// execute opens the books and sends what is left to send.
+func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider, pin *pin, limits []budget.Limit) error {
+	book, err := o.open(ctx, pin, limits)
+	if err != nil {
+		return err
+	}
+	drain, abort, release := interrupts(ctx, ui)
+	defer release()
+
+	j := &job{provider: p, apart: o.errors != "", drain: drain, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
+	guard := middleware.Transport(book,
+		middleware.Base(departures{p.connect}),
+		middleware.Bounds(o.bounds()),
+		middleware.Timeouts(o.timeout, o.timeout),
+		middleware.Retry(retry.Policy{Attempts: o.attempts, Before: j.before}))
+	j.client = &http.Client{Transport: guard, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+	ui.say("%d items, %d workers, %s", in.Len(), o.workers, capsText(book.Limits()))
+	progress := new(checkpoint.Progress)
+	stop := ui.follow(in.Len(), func() snapshot { return look(progress, book) })
+	sum, err := checkpoint.RunTasks(drain, in, checkpoint.Options[item]{
+		Dir: o.state, Key: func(it item) string { return it.ID }, Shards: o.shards, Workers: o.workers, IsPause: isPause,
+		Outputs: o.outputs(), Abort: abort, Progress: progress,
+	}, j.do)
+	stop()
+	report := book.Report()
+	end := conclude(sum, err, &report)
+	end.Sent, end.Requests = j.sent.Load(), j.requests.Load()
+	if err := book.Close(); err != nil {
+		end.fail(fmt.Errorf("closing the book: %w", err))
+	}
+	return ui.conclusion(end, o)
+}
+
+// open takes the book, under whose lock the state is settled: it belongs to
+// this input and provider from here on.
+func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit) (*budget.Book, error) {
+	var options []budget.Option
+	for _, l := range limits {
+		options = append(options, l)
+	}
+	book, err := budget.Open(ctx, filepath.Join(o.state, "book"), options...)
+	if err != nil {
+		return nil, openError(err)
+	}
+	err = pin.check(o.state) // another process may have been quicker
+	have, readErr := readPin(o.state)
+	switch err = errors.Join(err, readErr); {
+	case err != nil || have != nil:
+	case book.Report().Requests > 0:
+		err = usageError("restore it, or name another directory with --state", "%s holds a book that is in use, but no run.json", o.state)
+	default:
+		err = pin.write(o.state)
+	}
+	if err != nil {
+		return nil, errors.Join(err, book.Close())
+	}
+	return book, nil
+}
+
+// openError says what to try when a book does not open.
+func openError(err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, journal.ErrLocked):
+		hint = "one process at a time runs a state; tollbook status shows how far it is"
+	case errors.Is(err, journal.ErrCorrupt):
+		hint = "tollbook verify tells all that is damaged; nothing was changed"
+	case errors.Is(err, journal.ErrFull):
+		hint = "free space and run the same command again; nothing was sent"
+	}
+	return &exitError{Code: exitCode(err), Err: err, Hint: hint}
+}
+
+// outputs are the files of the lines: answers, and failures where they have a
+// file of their own.
+func (o *runOptions) outputs() []checkpoint.Output {
+	if o.errors == "" {
+		return []checkpoint.Output{{Path: o.out, Key: customID, FailedLine: isFailure}}
+	}
+	return []checkpoint.Output{{Path: o.out, Key: customID}, {Path: o.errors, Key: customID, Failed: true}}
+}
+
+// look is how far the run is now.
+func look(progress *checkpoint.Progress, book *budget.Book) snapshot {
+	report := book.Report()
+	s := snapshot{Counts: progress.Counts(), Tokens: report.Tokens, Limit: -1}
+	for _, l := range report.Limits {
+		if l.Unit == budget.TokenUnit && l.Scope == "" && !l.Unlimited {
+			s.Limit = l.Max
+		}
+	}
+	return s
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/middleware"
+	"github.com/tollbook/tollbook/middleware/meter"
+	"github.com/tollbook/tollbook/retry"
+)
+
+// job sends items, one call each.
+type job struct {
+	client   *http.Client // its transport is the guard
+	provider *provider
+	apart    bool // failures have a file of their own
+	drain    context.Context
+	pace     *pacer
+	bounds   meter.Options
+	sent     atomic.Int64 // items of which an attempt left
+	requests atomic.Int64 // attempts that left
+}
+
+// do sends one item and says how it ended, in the words of checkpoint: an
+// output line for an answer, good or a refusal for good, else an error. A line
+// is made for what no repetition would change; judge tells what errors mean.
+func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
+	f := &flight{job: j}
+	ctx, land := f.launch(ctx)
+	defer land()
+	var booked budget.Receipt
+	ctx = middleware.WithScope(middleware.WithKey(ctx, t.Key), t.ShardName())
+	ctx = middleware.WithReceipt(ctx, func(r budget.Receipt) { booked = r })
+
+	resp, err := j.call(ctx, f, t.Item)
+	if err != nil {
+		return checkpoint.Line{}, judge(ctx, err, booked)
+	}
+	if retry.StatusClass(resp.status, resp.header).Again() {
+		return checkpoint.Line{}, stillFailing(resp)
+	}
+	line := answered(t.Key, resp.header.Get("X-Request-Id"), resp.status, resp.body)
+	line.ID = batchID(booked.RID)
+	output := 0
+	if j.apart && !line.ok() {
+		output = 1
+	}
+	text, err := line.encode()
+	return checkpoint.Line{Output: output, JSON: text}, err
+}
+
+// stillFailing is the error for an item whose last attempt got an answer that
+// may be another one next time. Where that cost nothing and the provider says
+// when to come back, the item does, within this run.
+func stillFailing(resp *response) error {
+	err := retry.CheckStatus(resp.status, resp.header)
+	if resp.status == http.StatusTooManyRequests {
+		return err
+	}
+	return errors.New(err.Error())
+}
+
+// before is asked ahead of each further attempt.
+func (j *job) before(ctx context.Context, _ retry.Attempt) error {
+	f, _ := ctx.Value(flightKey{}).(*flight)
+	return j.pace.wait(ctx, f.tokens)
+}
+
+// response is a whole answer.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// call makes the HTTP call of an item.
+func (j *job) call(ctx context.Context, f *flight, it item) (*response, error) {
+	if j.pace.TPM > 0 {
+		bound, err := boundOf(it, j.bounds)
+		if err != nil {
+			return nil, err
+		}
+		f.tokens = bound.Total()
+	}
+	if err := j.pace.wait(ctx, f.tokens); err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, j.provider.base+strings.TrimPrefix(it.URL, "/v1"), bytes.NewReader(it.Body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "tollbook/"+version())
+	if j.provider.key != "" {
+		req.Header.Set("Authorization", "Bearer "+j.provider.key)
+	}
+	resp, err := j.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := readAnswer(resp, it.Stream)
+	return &response{resp.StatusCode, resp.Header, body}, err
+}
+
+// readAnswer reads an answer to its end.
+func readAnswer(resp *http.Response, stream bool) ([]byte, error) {
+	if stream && resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return assemble(resp.Body)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
+		err = fmt.Errorf("the answer is longer than %d MiB", maxAnswer>>20)
+	}
+	return body, err
+}
+
+// flight is one item on its way. Until its first attempt leaves, a run that
+// stops takes it back; afterwards it finishes.
+type flight struct {
+	job    *job
+	tokens int64        // of one attempt at most, where that is asked for
+	state  atomic.Int32 // 0 waiting, 1 left, 2 taken back
+}
+
+type flightKey struct{}
+
+func (f *flight) launch(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, flightKey{}, f))
+	unwatch := context.AfterFunc(f.job.drain, func() {
+		if f.state.CompareAndSwap(0, 2) {
+			cancel(errDraining)
+		}
+	})
+	return ctx, func() { unwatch(); cancel(nil) }
+}
+
+// departures counts what leaves. It stands below the guard.
+type departures struct{ base http.RoundTripper }
+
+func (d departures) RoundTrip(r *http.Request) (*http.Response, error) {
+	f, _ := r.Context().Value(flightKey{}).(*flight)
+	if f != nil {
+		if f.state.CompareAndSwap(0, 1) {
+			f.job.sent.Add(1)
+		} else if f.state.Load() == 2 {
+			return nil, errDraining
+		}
+		f.job.requests.Add(1)
+	}
+	return d.base.RoundTrip(r)
+}
