@@ -17,7 +17,8 @@ import (
 // before each operation that changes something and may refuse it; a refused
 // write leaves half of its bytes behind.
 type memFS struct {
-	op func(op, name string) error
+	op   func(op, name string) error
+	opMu sync.Mutex // for op
 
 	mu     sync.Mutex
 	live   map[string]*memFile // by path; nil is a directory

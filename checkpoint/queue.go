@@ -15,8 +15,8 @@ type queue struct {
 	*state
 	wake   *sync.Cond  // a worker may find an item now, or none for ever
 	timer  *time.Timer // fires when the first of parked is due
-	parked []start     // told to come later, by time; bounded by room
-	room   int
+	parked []start     // told to come later, by time
+	room   int         // bounds parked and running together
 
 	running int
 	sent    int // items started by this run
@@ -69,7 +69,7 @@ func (q *queue) take() (s start, ok bool) {
 			q.running++
 			return s, true
 		}
-		if len(q.parked) < q.room {
+		if len(q.parked)+q.running < q.room {
 			if i, ok := q.fresh(); ok {
 				q.running++
 				q.sent++

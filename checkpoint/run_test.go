@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -200,10 +202,10 @@ func TestPause(t *testing.T) {
 			switch task.Index {
 			case 39:
 				time.Sleep(time.Second)
-				return checkpoint.Line{}, fmt.Errorf("call: %w", pauseError{late})
+				return checkpoint.Line{}, fmt.Errorf("call: %w", pauseError{early})
 			case 36:
 				time.Sleep(time.Second / 2)
-				return checkpoint.Line{}, checkpoint.Failed(pauseError{early})
+				return checkpoint.Line{}, checkpoint.Failed(pauseError{late})
 			}
 			time.Sleep(time.Second)
 			return line(task), nil
@@ -212,8 +214,10 @@ func TestPause(t *testing.T) {
 		var paused *checkpoint.PausedError
 		require.ErrorAs(t, err, &paused)
 		require.ErrorIs(t, err, checkpoint.ErrPaused)
-		require.ErrorAs(t, err, new(pauseError))
-		require.Equal(t, late, paused.RetryAt)
+		var cause pauseError
+		require.ErrorAs(t, err, &cause)
+		require.Equal(t, late, cause.at, "the first cause")
+		require.Equal(t, late, paused.RetryAt, "the latest time")
 		require.Equal(t, checkpoint.Counts{Items: 100, Done: 38, Pending: 62, Sent: 40}, sum.Counts)
 		require.Len(t, keysIn(t, j.file(resultsFile)), sum.Done, "running items were recorded")
 
@@ -278,6 +282,7 @@ func TestOtherInput(t *testing.T) {
 	j := newJob(10)
 	_, err := j.run(t.Context())
 	require.NoError(t, err)
+	j.fs.write(j.state("LOCK"), "somebody else")
 	before := j.fs.afterKill()
 
 	for name, keys := range map[string][]string{
@@ -306,6 +311,23 @@ func TestOtherInput(t *testing.T) {
 		require.ErrorIs(t, err, checkpoint.ErrInput)
 		require.ErrorContains(t, err, "outputs")
 	})
+}
+
+// Two runs make the state at the same time: the slower one is not fooled.
+func TestOtherInputMeanwhile(t *testing.T) {
+	j, slow := newJob(10), newJob(11)
+	slow.fs = j.fs
+	slow.fs.op = func(op, name string) error {
+		if op == "mkdir" && name == "state/shards" {
+			slow.fs.op = nil
+			_, err := j.run(t.Context())
+			require.NoError(t, err)
+		}
+		return nil
+	}
+	_, err := slow.run(t.Context())
+	require.ErrorIs(t, err, checkpoint.ErrInput)
+	require.Empty(t, slow.sent)
 }
 
 func TestDuplicateKey(t *testing.T) {
@@ -512,20 +534,41 @@ func TestLaterIsBounded(t *testing.T) {
 	})
 }
 
+// A function that ends its goroutine loses its worker, not the run's honesty.
+func TestGoexit(t *testing.T) {
+	j := newJob(100)
+	j.do = func(_ context.Context, task checkpoint.Task[string]) (checkpoint.Line, error) {
+		if task.Index == 20 {
+			runtime.Goexit()
+		}
+		return line(task), nil
+	}
+	sum, err := j.run(t.Context())
+	require.ErrorIs(t, err, checkpoint.ErrInterrupted)
+	require.ErrorContains(t, err, `"k20"`)
+	require.Equal(t, sum.Sent-1, sum.Done)
+}
+
+// While a run is on it can be asked how far it is, and the cursors follow.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJob(10)
 		j.o.Progress = new(checkpoint.Progress)
 		require.Zero(t, j.o.Progress.Counts())
 		j.do = func(_ context.Context, task checkpoint.Task[string]) (checkpoint.Line, error) {
-			time.Sleep(time.Second)
+			time.Sleep(700 * time.Millisecond)
 			return line(task), nil
 		}
-		time.AfterFunc(1500*time.Millisecond, func() {
+		time.AfterFunc(1300*time.Millisecond, func() {
 			require.Equal(t, checkpoint.Counts{Items: 10, Done: 4, Pending: 6, Sent: 8, Running: 4}, j.o.Progress.Counts())
+			shards, err := checkpoint.Inspect(j.fs, "state")
+			require.NoError(t, err)
+			require.Equal(t, []checkpoint.ShardStatus{{Shard: 0, Items: 4, Done: 2, Low: 2}, {Shard: 1, Items: 3, Done: 1, Low: 1}, {Shard: 2, Items: 3, Done: 1, Low: 1}}, shards)
 		})
 		_, err := j.run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, checkpoint.Counts{Items: 10, Done: 10, Sent: 10}, j.o.Progress.Counts())
 	})
+	_, err := checkpoint.Inspect(nil, t.TempDir())
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }

@@ -67,8 +67,7 @@ func (r *runner[T]) work(ctx context.Context) {
 	}
 }
 
-// one runs one item to its end and gives the worker back, even if do ends the
-// goroutine.
+// one runs one item to its end and gives the worker back.
 func (r *runner[T]) one(ctx context.Context, s start) {
 	defer r.queue.release()
 	item, err := r.items.At(s.item)
@@ -77,7 +76,7 @@ func (r *runner[T]) one(ctx context.Context, s start) {
 		return
 	}
 	t := Task[T]{Item: item, Index: s.item, Key: r.Key(item), Shard: s.item % len(r.queue.shards), Start: s.nth}
-	line, err := r.do(ctx, t)
+	line, err := r.call(ctx, t)
 	pause := err != nil && r.IsPause(err)
 	if pause {
 		r.queue.stopPaused(err)
@@ -101,6 +100,20 @@ func (r *runner[T]) one(ctx context.Context, s start) {
 	default:
 		r.queue.giveUp(err)
 	}
+}
+
+// call stops the run if do ends the goroutine, as the FailNow of a test does:
+// the worker is lost, and with the last one nobody would go on.
+func (r *runner[T]) call(ctx context.Context, t Task[T]) (Line, error) {
+	returned := false
+	defer func() {
+		if !returned {
+			r.queue.stop(func() { r.queue.cut = fmt.Errorf("%w: the function of item %q did not return", ErrInterrupted, t.Key) })
+		}
+	}()
+	line, err := r.do(ctx, t)
+	returned = true
+	return line, err
 }
 
 // write makes the item's line durable. A line that a resume could not read

@@ -58,9 +58,10 @@ func (s set) ranges(from, n int) string {
 // addRanges is the reverse of ranges. Members must lie in [from, n) and rise:
 // anything else was not written by ranges.
 func (s set) addRanges(text string, from, n int) error {
-	for text != "" {
-		var part string
-		part, text, _ = strings.Cut(text, ",")
+	if text == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
 		a, b, isRange := strings.Cut(part, "-")
 		first, err1 := strconv.Atoi(a)
 		last, err2 := first, error(nil)
