@@ -30,9 +30,8 @@ func isPause(err error) bool {
 }
 
 // judge says what an item's error means for the run: a pause stops it, a fault
-// of our own too, and any other failure is the item's: this run has made all
-// attempts, the next one sends it again.
-func judge(ctx context.Context, err error, booked budget.Receipt) error {
+// of our own too. Any other failure after an attempt is the item's.
+func judge(ctx context.Context, err error, attempts int, booked budget.Receipt) error {
 	switch {
 	case errors.Is(context.Cause(ctx), errDraining):
 		return stopped{errDraining}
@@ -40,12 +39,14 @@ func judge(ctx context.Context, err error, booked budget.Receipt) error {
 		return err
 	case ourFault(err):
 		return stopped{err}
-	case !isPause(err) && booked.State == budget.StateRefunded && !middleware.IsDenied(err):
+	case isPause(err), middleware.IsDenied(err):
+		return err
+	case booked.State == budget.StateRefunded:
 		// Nothing ever left, after all attempts: it would be the same for the
 		// other items, and they have done nothing wrong.
 		return stopped{fmt.Errorf("%w: %w", errUnreachable, err)}
 	}
-	return err
+	return checkpoint.Dead(attempts, err)
 }
 
 // ourFault reports whether the book could not be written.

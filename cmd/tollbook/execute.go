@@ -23,7 +23,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	drain, abort, release := interrupts(ctx, ui)
 	defer release()
 
-	j := &job{provider: p, apart: o.errors != "", drain: drain, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
+	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, drain: drain, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
 	guard := middleware.Transport(book,
 		middleware.Base(departures{p.connect}),
 		middleware.Bounds(o.bounds()),

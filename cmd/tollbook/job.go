@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/checkpoint"
@@ -22,6 +23,7 @@ type job struct {
 	client   *http.Client // its transport is the guard
 	provider *provider
 	apart    bool // failures have a file of their own
+	attempts int  // an item may have
 	drain    context.Context
 	pace     *pacer
 	bounds   meter.Options
@@ -29,9 +31,12 @@ type job struct {
 	requests atomic.Int64 // attempts that left
 }
 
-// do sends one item and says how it ended, in the words of checkpoint: an
-// output line for an answer, good or a refusal for good, else an error. A line
-// is made for what no repetition would change; judge tells what errors mean.
+// do sends one item and says how it ended, in the words of checkpoint:
+//
+//	an answer, or a refusal that no repetition would change   its output line
+//	still rate limited after all attempts                     later, in this run
+//	other trouble after all attempts                          a dead letter
+//	no budget, no quota, an end of the run, a fault of ours   a pause
 func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
 	f := &flight{job: j}
 	ctx, land := f.launch(ctx)
@@ -40,15 +45,28 @@ func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line,
 	ctx = middleware.WithScope(middleware.WithKey(ctx, t.Key), t.ShardName())
 	ctx = middleware.WithReceipt(ctx, func(r budget.Receipt) { booked = r })
 
-	resp, err := j.call(ctx, f, t.Item)
-	if err != nil {
-		return checkpoint.Line{}, judge(ctx, err, booked)
+	attempts := 0
+	for {
+		resp, err := j.call(ctx, f, t.Item)
+		attempts += int(booked.Attempts)
+		switch {
+		case err == nil && retry.StatusClass(resp.status, resp.header).Again():
+			return checkpoint.Line{}, gaveUp(attempts, resp)
+		case err == nil:
+			return j.line(t.Key, booked.RID, resp)
+		case errors.Is(err, errBroken) && ctx.Err() == nil && attempts < j.attempts:
+			// The guard cannot try a stream again once it handed it on. It has
+			// closed this call; the next is one of its own.
+		default:
+			return checkpoint.Line{}, judge(ctx, err, attempts, booked)
+		}
 	}
-	if retry.StatusClass(resp.status, resp.header).Again() {
-		return checkpoint.Line{}, stillFailing(resp)
-	}
-	line := answered(t.Key, resp.header.Get("X-Request-Id"), resp.status, resp.body)
-	line.ID = batchID(booked.RID)
+}
+
+// line is the output line of an item that has an answer.
+func (j *job) line(id, rid string, resp *response) (checkpoint.Line, error) {
+	line := answered(id, resp.header.Get("X-Request-Id"), resp.status, resp.body)
+	line.ID = batchID(rid)
 	output := 0
 	if j.apart && !line.ok() {
 		output = 1
@@ -57,16 +75,23 @@ func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line,
 	return checkpoint.Line{Output: output, JSON: text}, err
 }
 
-// stillFailing is the error for an item whose last attempt got an answer that
-// may be another one next time. Where that cost nothing and the provider says
-// when to come back, the item does, within this run.
-func stillFailing(resp *response) error {
+// gaveUp is the error for an item whose last attempt got an answer that may be
+// another one next time.
+func gaveUp(attempts int, resp *response) error {
 	err := retry.CheckStatus(resp.status, resp.header)
-	if resp.status == http.StatusTooManyRequests {
-		return err
+	if resp.status != http.StatusTooManyRequests {
+		return checkpoint.Dead(attempts, errors.New(err.Error())) // without its RetryAt
 	}
-	return errors.New(err.Error())
+	at := middleware.RetryAt(err)
+	if at.IsZero() {
+		at = time.Now().Add(patience)
+	}
+	return checkpoint.Later(at, err)
 }
+
+// patience is when to come back to a provider that is over its rate and does
+// not say when.
+const patience = 15 * time.Second
 
 // before is asked ahead of each further attempt.
 func (j *job) before(ctx context.Context, _ retry.Attempt) error {

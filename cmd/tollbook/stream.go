@@ -15,8 +15,8 @@ import (
 // maxAnswer bounds the answer of one item.
 const maxAnswer = 128 << 20
 
-// errCut is a stream that ended before the answer did.
-var errCut = errors.New("the stream was cut before the answer was complete")
+// errBroken is a stream of which no whole answer came.
+var errBroken = errors.New("no whole answer came of the stream")
 
 // assemble reads a stream of chat or text completion chunks to its end and
 // returns the answer as the same request without "stream" would have got it:
@@ -30,9 +30,9 @@ func assemble(r io.Reader) ([]byte, error) {
 		case err == io.EOF && a.finished():
 			return a.body() // some servers send no end marker
 		case err == io.EOF:
-			return nil, errCut
+			return nil, fmt.Errorf("%w: it was cut", errBroken)
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", errCut, err)
+			return nil, fmt.Errorf("%w: %w", errBroken, err)
 		case string(data) == "[DONE]":
 			return a.body()
 		}
@@ -81,10 +81,10 @@ func (a *assembly) add(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	if err := dec.Decode(&chunk); err != nil {
-		return errors.New("the stream holds an event that is not a JSON object")
+		return fmt.Errorf("%w: an event is no JSON object", errBroken)
 	}
 	if chunk["error"] != nil {
-		return errors.New("the provider ended the stream with an error")
+		return fmt.Errorf("%w: the provider ended it with an error", errBroken)
 	}
 	if a.answer == nil {
 		a.answer = object{}
@@ -203,7 +203,7 @@ func (a *assembly) finished() bool {
 // body is the answer as JSON.
 func (a *assembly) body() ([]byte, error) {
 	if len(a.choices) == 0 {
-		return nil, errCut
+		return nil, fmt.Errorf("%w: it held no choice", errBroken)
 	}
 	slices.SortFunc(a.choices, func(x, y object) int { return cmp.Compare(index(x), index(y)) })
 	for _, c := range a.choices {

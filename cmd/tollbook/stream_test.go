@@ -66,17 +66,18 @@ func TestAssembleRefusesHalfAnswers(t *testing.T) {
 		stream io.Reader
 		want   string
 	}{
-		"empty":           {strings.NewReader(""), errCut.Error()},
-		"only the marker": {strings.NewReader("data: [DONE]\n\n"), errCut.Error()},
-		"cut":             {strings.NewReader(chunk), errCut.Error()},
-		"cut in an event": {strings.NewReader(chunk + "data: [DONE]"), errCut.Error()},
+		"empty":           {strings.NewReader(""), "it was cut"},
+		"only the marker": {strings.NewReader("data: [DONE]\n\n"), "no choice"},
+		"cut":             {strings.NewReader(chunk), "it was cut"},
+		"cut in an event": {strings.NewReader(chunk + "data: [DONE]"), "it was cut"},
 		"read error":      {io.MultiReader(strings.NewReader(chunk), iotest.ErrReader(errors.New("reset"))), "reset"},
-		"error event":     {strings.NewReader(chunk + "event: error\ndata: {\"error\":{\"message\":\"Hi\"}}\n\n"), "the provider ended the stream with an error"},
-		"not JSON":        {strings.NewReader(chunk + "data: <html>\n\n"), "not a JSON object"},
-		"odd shapes":      {strings.NewReader("data: {\"choices\":[7,{\"index\":\"x\",\"delta\":{\"tool_calls\":[7,{\"index\":0},[]]}}]}\n\n"), errCut.Error()},
+		"error event":     {strings.NewReader(chunk + "event: error\ndata: {\"error\":{\"message\":\"Hi\"}}\n\n"), "the provider ended it with an error"},
+		"not JSON":        {strings.NewReader(chunk + "data: <html>\n\n"), "no JSON object"},
+		"odd shapes":      {strings.NewReader("data: {\"choices\":[7,{\"index\":\"x\",\"delta\":{\"tool_calls\":[7,{\"index\":0},[]]}}]}\n\n"), "it was cut"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := assemble(c.stream)
+			assert.ErrorIs(t, err, errBroken)
 			assert.ErrorContains(t, err, c.want)
 			assert.NotContains(t, err.Error(), "Hi", "no answer in an error")
 		})

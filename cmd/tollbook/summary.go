@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -140,6 +141,8 @@ func (c *conclusion) hint(o *runOptions) string {
 		return again + ", once the provider answers: " + c.Err.Error()
 	case c.Counts.Retry > 0:
 		return fmt.Sprintf("the same command sends %d of the failed items again; the first failed with: %v", c.Counts.Retry, c.Err)
+	case c.Counts.Dead > 0:
+		return fmt.Sprintf("%d items gave up after all attempts; why stands in %s", c.Counts.Dead, filepath.Join(o.state, "shards", "marks.jsonl"))
 	case c.Counts.Failed > 0:
 		return fmt.Sprintf("why they failed stands in %s; they are not sent again", cmp.Or(o.errors, o.out))
 	}
