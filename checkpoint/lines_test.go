@@ -17,11 +17,14 @@ import (
 
 // slowFile takes a second for each sync, and fails where it is told to.
 type slowFile struct {
-	data, synced  string
+	data          string
 	writes, syncs int
 	failWrite     int // this write leaves half of its bytes
 	failSync      int
 	failCut       bool
+
+	mu     sync.Mutex // callers look whether their line is there
+	synced string
 }
 
 func (f *slowFile) Write(p []byte) (int, error) {
@@ -38,8 +41,16 @@ func (f *slowFile) Sync() error {
 	if f.syncs++; f.syncs == f.failSync {
 		return io.ErrClosedPipe
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.synced = f.data
 	return nil
+}
+
+func (f *slowFile) holds(line string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Contains(f.synced, line+"\n")
 }
 
 func (f *slowFile) Truncate(size int64) error {
@@ -64,7 +75,7 @@ func appendAll(f *lineFile, disk *slowFile, n, rounds int) (errs []error) {
 			for r := range rounds {
 				text := fmt.Sprintf("line %d", i*rounds+r)
 				err := f.append([]byte(text), ended{i*rounds + r, done})
-				if err == nil && !strings.Contains(disk.synced, text+"\n") {
+				if err == nil && !disk.holds(text) {
 					err = errors.New("acknowledged before it was synced")
 				}
 				errs[i*rounds+r] = err
@@ -77,21 +88,21 @@ func appendAll(f *lineFile, disk *slowFile, n, rounds int) (errs []error) {
 
 func TestBatches(t *testing.T) {
 	for name, test := range map[string]struct {
-		disk     slowFile
+		disk     *slowFile
 		why      error // of the lines that fail
 		poisoned bool
 	}{
-		"all well":    {slowFile{}, nil, false},
-		"short write": {slowFile{failWrite: 2}, io.ErrShortWrite, false},
-		"no way back": {slowFile{failWrite: 2, failCut: true}, io.ErrNoProgress, true},
-		"failed sync": {slowFile{failSync: 2}, io.ErrClosedPipe, true},
+		"all well":    {&slowFile{}, nil, false},
+		"short write": {&slowFile{failWrite: 2}, io.ErrShortWrite, false},
+		"no way back": {&slowFile{failWrite: 2, failCut: true}, io.ErrNoProgress, true},
+		"failed sync": {&slowFile{failSync: 2}, io.ErrClosedPipe, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk, landed, size := test.disk, 0, int64(0)
-				f := &lineFile{file: &disk, landed: func(b []ended, s int64) { landed += len(b); size = s }}
+				f := &lineFile{file: disk, landed: func(b []ended, s int64) { landed += len(b); size = s }}
 				failed := 0
-				for _, err := range appendAll(f, &disk, 64, 8) {
+				for _, err := range appendAll(f, disk, 64, 8) {
 					if err != nil {
 						require.ErrorIs(t, err, test.why)
 						failed++
