@@ -27,7 +27,7 @@ func (c *call) attempt(ctx context.Context, _ int) (*http.Response, error) {
 	}
 	c.guard.plain.Store(host, true)
 	c.guard.logger.LogAttrs(ctx, slog.LevelInfo, "host does not know stream_options.include_usage; streams from it are charged at their hold", slog.String("host", host))
-	if err := c.extend(ctx, retry.Attempt{}); err != nil {
+	if err := c.extend(ctx); err != nil {
 		return nil, err
 	}
 	return c.exchange(c.body, false)
@@ -88,23 +88,29 @@ func (c *call) refused(x *exchange, withUsage bool) error {
 // whole reads an answer that is not a stream to its end. One that breaks off
 // is a failed attempt.
 func (c *call) whole(x *exchange, withUsage bool) error {
-	watch := c.meter.Watch(c.bound, x.resp.Header, withUsage)
+	ref := meter.Ref(x.resp.Header)
 	body, err := x.keep(maxAnswer)
+	if errors.Is(err, errMore) {
+		c.last = result{usage: budget.Usage{Ref: ref, Why: meter.Unreadable}}
+		c.warnUnknown(meter.Unreadable)
+		return nil
+	}
+	watch := c.meter.Watch(c.bound, x.resp.Header, withUsage)
 	watch.Write(body)
 	watch.End()
 	r := watch.Reading()
-	c.last = finished(r, x.resp.Header)
+	c.last = finished(r, ref)
 	switch {
-	case errors.Is(err, errMore):
-		c.last.usage = budget.Usage{Ref: c.last.usage.Ref, Why: meter.Unreadable}
 	case err != nil:
 		c.last.why = c.reason(err, "cut answer")
+		if !c.last.usage.Known() {
+			c.last.usage.Why = c.last.why
+		}
 		return err
 	case r.Failure != nil && r.Failure.Stop:
 		return &retry.StopError{Reason: statusWord(x.resp.StatusCode, r.Failure.Code)}
-	}
-	if !c.last.usage.Known() {
-		c.warnUnknown(c.last.usage.Why)
+	case !r.Usage.Known():
+		c.warnUnknown(r.Usage.Why)
 	}
 	return nil
 }
@@ -113,12 +119,13 @@ func (c *call) whole(x *exchange, withUsage bool) error {
 // its end, in place of the response's.
 func (c *call) stream(x *exchange, withUsage bool) {
 	c.streamed = true
-	s := &stream{call: c, x: x, watch: c.meter.Watch(c.bound, x.resp.Header, withUsage)}
-	x.resp.Body = s.handOn()
-	if withUsage {
+	h := x.resp.Header
+	s := &stream{call: c, x: x, ref: meter.Ref(h), watch: c.meter.Watch(c.bound, h, withUsage)}
+	if withUsage { // and so some bytes may be taken out
 		x.resp.ContentLength = -1
-		x.resp.Header.Del("Content-Length")
+		h.Del("Content-Length")
 	}
+	x.resp.Body = s.handOn()
 }
 
 // isStream reports whether an answer is handed on as it comes.

@@ -28,10 +28,10 @@ type result struct {
 }
 
 // finished is the result of an answer that came to its end, or that said its
-// last word about usage.
-func finished(r meter.Reading, h http.Header) result {
-	res := result{usage: r.Usage, why: "answered"}
-	if ref := meter.Ref(h); ref != "" {
+// last word about usage. ref is the provider's id of the request, if it gave one.
+func finished(r meter.Reading, ref string) result {
+	res := result{usage: r.Usage}
+	if ref != "" {
 		res.usage.Ref = ref
 	}
 	if f := r.Failure; f != nil && f.Unbilled && !r.Usage.Known() {
@@ -41,12 +41,12 @@ func finished(r meter.Reading, h http.Header) result {
 }
 
 // ended is the result of a stream.
-func (c *call) ended(r meter.Reading, h http.Header, aborted bool) result {
-	res := finished(r, h)
+func (c *call) ended(r meter.Reading, ref string, aborted bool) result {
+	res := finished(r, ref)
 	if r.Finished || r.Final || res.outcome != budget.MaybeBilled {
 		return res
 	}
-	ref, u := res.usage.Ref, r.Usage
+	u := r.Usage
 	switch {
 	case aborted && c.guard.onAbort == ObservedOnAbort:
 		u = r.Observed(c.bound)
@@ -57,7 +57,7 @@ func (c *call) ended(r meter.Reading, h http.Header, aborted bool) result {
 	default:
 		u = budget.Usage{Why: "cut stream"}
 	}
-	u.Ref = ref
+	u.Ref = res.usage.Ref
 	return result{usage: u}
 }
 

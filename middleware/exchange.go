@@ -71,7 +71,10 @@ func (g *Guard) send(req *http.Request, body []byte) *exchange {
 		x.cancel(context.Canceled)
 		return x
 	}
-	x.body, x.resp.Body, x.resp.Request = x.resp.Body, x, req
+	if x.body = x.resp.Body; x.body == nil { // not every base keeps to the contract
+		x.body = http.NoBody
+	}
+	x.resp.Body, x.resp.Request = x, req
 	return x
 }
 

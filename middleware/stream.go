@@ -25,6 +25,7 @@ const (
 type stream struct {
 	call    *call
 	x       *exchange
+	ref     string      // of the response's header, which is the caller's by now
 	unwatch func() bool // of the caller's context; nil: none is watched
 
 	mu      sync.Mutex // not held while the base is read
@@ -114,7 +115,7 @@ func (s *stream) finish(aborted bool) {
 	if r.Finished && !r.Usage.Known() {
 		s.call.warnUnknown(r.Usage.Why)
 	}
-	s.call.close(s.call.ended(r, s.x.resp.Header, aborted))
+	s.call.close(s.call.ended(r, s.ref, aborted))
 }
 
 // abort ends the stream for its reader, who gave it up.
@@ -176,7 +177,7 @@ func (s *stream) isClosed() bool {
 // goes on.
 func (s *stream) drained(caller context.Context) io.ReadCloser {
 	r, w := io.Pipe()
-	unwatch := context.AfterFunc(caller, func() { r.CloseWithError(context.Cause(caller)) })
+	unwatch := context.AfterFunc(caller, func() { w.CloseWithError(context.Cause(caller)) })
 	s.call.guard.open.Go(func() {
 		defer unwatch()
 		defer s.Close()

@@ -212,7 +212,7 @@ func (c *call) run() (*http.Response, error) {
 				return err
 			}
 		}
-		return c.extend(ctx, next)
+		return c.extend(ctx)
 	}
 	resp, err := retry.Do(c.req.Context(), policy, c.attempt)
 	if refusal, own := err.(*retry.StatusError); own && !refusal.Pause() {
@@ -235,13 +235,12 @@ func (c *call) run() (*http.Response, error) {
 }
 
 // extend lets go of the last attempt's answer and takes the hold of the next.
-func (c *call) extend(ctx context.Context, next retry.Attempt) error {
+func (c *call) extend(ctx context.Context) error {
 	c.release()
 	if err := c.hold.Extend(ctx, c.last.outcome, c.last.why); err != nil {
 		return denied(err)
 	}
-	c.guard.logger.LogAttrs(ctx, slog.LevelDebug, "another attempt", slog.String("rid", c.hold.RID()),
-		slog.Int("attempt", next.N), slog.Duration("wait", next.Wait), slog.String("why", c.last.why))
+	c.guard.logger.LogAttrs(ctx, slog.LevelDebug, "another attempt", slog.String("rid", c.hold.RID()), slog.String("after", c.last.why))
 	c.last = result{outcome: budget.NeverSent, why: "not sent"}
 	return nil
 }

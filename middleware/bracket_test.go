@@ -1,0 +1,98 @@
+package middleware_test
+
+// I6, the bracket: confirmed <= the provider's true bill <= net, at any moment,
+// whatever goes wrong; and I4: the cap holds.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/budget/budgettest"
+	"github.com/tollbook/tollbook/middleware"
+	"github.com/tollbook/tollbook/middleware/providertest"
+	"github.com/tollbook/tollbook/retry"
+)
+
+func TestBracketUnderFaults(t *testing.T) {
+	faults := providertest.Faults{}
+	for _, kind := range providertest.Kinds() {
+		if kind != providertest.Overrun {
+			faults[kind] = 0.03
+		}
+	}
+	for _, c := range []struct {
+		policy middleware.AbortPolicy
+		cap    int64
+	}{{middleware.ChargeHold, plenty}, {middleware.DrainOnAbort, plenty}, {middleware.ChargeHold, 30_000}} {
+		t.Run(fmt.Sprint(c.policy, c.cap), func(t *testing.T) {
+			p := providertest.New(providertest.Options{Seed: 7, Faults: faults, Longest: 40})
+			server := providertest.NewServer(t, p)
+			net := &http.Transport{MaxIdleConnsPerHost: 64}
+			defer net.CloseIdleConnections()
+			book := budgettest.New(t, budget.Tokens(c.cap))
+			guard := middleware.Transport(book, middleware.Base(net), middleware.OnAbort(c.policy),
+				middleware.Timeouts(100*time.Millisecond, 100*time.Millisecond),
+				middleware.Retry(retry.Policy{FirstWait: -1, LongestWait: 200 * time.Millisecond}))
+			bracket := func() {
+				confirmed := book.Report().Tokens.Confirmed
+				bill := p.Bill().TotalTokens
+				after := book.Report().Tokens.Net
+				require.LessOrEqual(t, confirmed, bill)
+				require.LessOrEqual(t, bill, after)
+				require.LessOrEqual(t, after, c.cap)
+			}
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			for range 64 {
+				wg.Go(func() {
+					for n := next.Add(1); n <= 300; n = next.Add(1) {
+						work(server.URL, guard, n)
+						if n%8 == 0 {
+							bracket()
+						}
+					}
+				})
+			}
+			wg.Wait()
+			guard.Wait()
+			bracket()
+			budgettest.RequireClosed(t, book)
+			require.Positive(t, p.Bill().TotalTokens)
+		})
+	}
+}
+
+// work makes one call, of several kinds, and leaves some of them half-way.
+func work(url string, guard http.RoundTripper, n int64) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if n%11 == 0 {
+		time.AfterFunc(time.Millisecond, cancel)
+	}
+	body := fmt.Sprintf(`{"model":"gpt-4o","stream":%t,"max_tokens":60,"messages":[{"role":"user","content":"item %d"}]}`, n%2 == 0, n)
+	r, err := http.NewRequestWithContext(ctx, "POST", url+"/v1/chat/completions", nil)
+	if err != nil {
+		panic(err)
+	}
+	r.Body, r.Header = io.NopCloser(strings.NewReader(body)), http.Header{"Content-Type": {"application/json"}}
+	resp, err := guard.RoundTrip(r)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if n%6 == 0 {
+		_, _ = io.ReadFull(resp.Body, make([]byte, 300))
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+}
