@@ -125,7 +125,7 @@ func (w *jsonWatch) Reading() Reading {
 	}
 	r.Usage = found.verdict(r.Generated > 0, word(w.id.value().str()))
 	r.Final = r.Usage.Known()
-	if v := w.failed.value(); v.present() {
+	if v := w.failed.value(); isError(v) {
 		f := problemOf(v).refusal(0)
 		r.Failure = &f
 	}
@@ -138,22 +138,14 @@ func (w *jsonWatch) generated() (n int64) {
 		return 1
 	}
 	for choice := range w.choices.value().elements() {
-		n += generatedChoice(choice)
+		for k, m := range choice.members() {
+			if string(k) == "message" || string(k) == "text" {
+				n += generated(m)
+			}
+		}
 	}
 	for range w.data.value().elements() {
 		n++
-	}
-	return n
-}
-
-// generatedChoice is the size of what one choice holds, of an answer or of a
-// chunk of one.
-func generatedChoice(choice value) (n int64) {
-	for k, m := range choice.members() {
-		switch string(k) {
-		case "message", "delta", "text":
-			n += generated(m)
-		}
 	}
 	return n
 }

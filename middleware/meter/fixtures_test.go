@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,11 +86,15 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-func TestFixtureBatchOutput(t *testing.T) {
-	file, err := os.ReadFile(filepath.Join("testdata", "openai-batch-output.jsonl"))
+func fixtureLines(t *testing.T, name string) [][]byte {
+	file, err := os.ReadFile(filepath.Join("testdata", name))
 	require.NoError(t, err)
+	return slices.Collect(bytes.Lines(file))
+}
+
+func TestFixtureBatchOutput(t *testing.T) {
 	var got [][2]int64
-	for line := range bytes.Lines(file) {
+	for _, line := range fixtureLines(t, "openai-batch-output.jsonl") {
 		var out struct {
 			Response struct{ Body json.RawMessage }
 		}

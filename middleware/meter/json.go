@@ -41,29 +41,34 @@ func (v value) isTrue() bool { return string(v) == "true" }
 // members yields the members of an object; of anything else, nothing. A key
 // that stands twice is yielded twice.
 func (v value) members() iter.Seq2[[]byte, value] {
-	return func(yield func([]byte, value) bool) {
-		if v.kind() != '{' {
-			return
-		}
-		for b := trimSpace(v[1:]); len(b) > 0 && b[0] == '"'; {
-			n := stringSpan(b)
-			if n == 0 {
-				return
-			}
-			name := key(b[:n])
-			if b = trimSpace(b[n:]); len(b) == 0 || b[0] != ':' {
-				return
-			}
-			b = trimSpace(b[1:])
-			if n = span(b); n == 0 || !yield(name, value(b[:n])) {
-				return
-			}
-			if b = trimSpace(b[n:]); len(b) == 0 || b[0] != ',' {
-				return
-			}
-			b = trimSpace(b[1:])
-		}
+	return func(yield func([]byte, value) bool) { walk(v, yield) }
+}
+
+// walk calls visit with the members of the object at the start of b for as long
+// as it returns true, and reports whether the object was whole and the last.
+func walk(b []byte, visit func(name []byte, v value) bool) (whole bool) {
+	if len(b) == 0 || b[0] != '{' {
+		return false
 	}
+	for b = trimSpace(b[1:]); len(b) > 0 && b[0] == '"'; {
+		n := stringSpan(b)
+		if n == 0 {
+			return false
+		}
+		name := key(b[:n])
+		if b = trimSpace(b[n:]); len(b) == 0 || b[0] != ':' {
+			return false
+		}
+		b = trimSpace(b[1:])
+		if n = span(b); n == 0 || !visit(name, value(b[:n])) {
+			return false
+		}
+		if b = trimSpace(b[n:]); len(b) == 0 || b[0] != ',' {
+			break
+		}
+		b = trimSpace(b[1:])
+	}
+	return len(b) > 0 && b[0] == '}' && len(trimSpace(b[1:])) == 0
 }
 
 // elements yields the elements of an array; of anything else, nothing.
@@ -175,7 +180,7 @@ func invalid(b []byte) (n int) {
 // also as 12.0 or 1e3. Anything else is not ok: a fraction, a negative, a
 // string.
 func (v value) tokens() (n int64, ok bool) {
-	if k := v.kind(); k != '-' && (k < '0' || k > '9') {
+	if validNumber(v, 0) != len(v) { // strconv takes more than JSON does
 		return 0, false
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
@@ -199,12 +204,14 @@ func span(b []byte) int {
 	case '"':
 		return stringSpan(b)
 	case '{', '[':
-	default:
-		n := bytes.IndexAny(b, ",:]}\" \t\r\n")
-		if n < 0 {
-			return len(b)
+	default: // a number or a literal
+		for i, c := range b {
+			switch c {
+			case ',', ':', ']', '}', '"', ' ', '\t', '\r', '\n':
+				return i
+			}
 		}
-		return n
+		return len(b)
 	}
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -227,26 +234,23 @@ func span(b []byte) int {
 }
 
 // stringSpan is the length of the string at the start of b, quotes included.
-// It looks for the next quote once, not once for every escape, which would be
-// quadratic.
 func stringSpan(b []byte) int {
-	for i, quote := 1, 0; ; {
-		if quote < i {
-			n := -1
-			if i < len(b) {
-				n = bytes.IndexByte(b[i:], '"')
-			}
-			if n < 0 {
-				return 0
-			}
-			quote = i + n
-		}
-		n := bytes.IndexByte(b[i:quote], '\\')
+	for i := 1; i < len(b); {
+		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
-			return quote + 1
+			break
 		}
-		i += n + 2
+		i += n + 1
+		// Behind an odd number of backslashes the quote is part of the text.
+		slashes := 0
+		for b[i-2-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i
+		}
 	}
+	return 0
 }
 
 // key returns a member's name without its quotes. "max_tok\u0065ns" names the

@@ -26,7 +26,7 @@ import (
 
 // MaxRequestBytes is the largest request body that Bound reads; a larger one
 // is refused.
-const MaxRequestBytes = 256 << 20
+const MaxRequestBytes = 64 << 20
 
 // Meter knows one wire format. Implementations are safe for concurrent use and
 // keep nothing of a request. To bend a single rule of one, embed it and
@@ -147,8 +147,8 @@ type Refusal struct {
 	// NoUsageOption: the error names the option that Bound.WithUsage adds. Send
 	// the caller's own body instead.
 	NoUsageOption bool
-	// Code is the error's code, else its type: at most 64 letters, digits and
-	// "_.-", else empty. Never a message, which could quote the prompt.
+	// Code is the error's code, else its type, if it is one word. Never a
+	// message, which could quote the prompt or a key.
 	Code string
 }
 

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"encoding/json"
 	"fmt"
 	"mime"
 	"net/http"
@@ -72,8 +71,9 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 }
 
 func (m openAI) Watch(b Bound, h http.Header, sent bool) Watch {
+	// Some servers give a stream no type, or text/plain.
 	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	if media == "text/event-stream" || (media == "" && b.Stream) {
+	if media == "text/event-stream" || (b.Stream && media != "application/json") {
 		return newStreamWatch(b.Choices, sent && b.WithUsage != nil)
 	}
 	return newJSONWatch(m.generates)
@@ -90,129 +90,6 @@ func deployment(path string) string {
 	return name
 }
 
-// withUsage returns body with stream_options.include_usage set to true, all
-// else byte for byte as it is; nil if the caller set it already, or set
-// something that is not understood. options is a part of body, or nothing.
-func withUsage(body []byte, options value) []byte {
-	asked := options.get("include_usage")
-	switch {
-	case len(options) == 0:
-		end := len(body) - 1
-		for body[end] != '}' {
-			end--
-		}
-		return replace(body, value(body[end:end]), `,"stream_options":{"include_usage":true}`)
-	case !options.present():
-		return replace(body, options, `{"include_usage":true}`)
-	case options.kind() != '{' || asked.isTrue():
-		return nil
-	case len(asked) > 0 && (asked.kind() == 'f' || asked.kind() == 'n'):
-		return replace(body, asked, "true")
-	case len(asked) > 0:
-		return nil
-	case len(trimSpace(options[1:])) == 1: // {}
-		return replace(body, options, `{"include_usage":true}`)
-	}
-	return replace(body, options[:1], `{"include_usage":true,`)
-}
-
-// replace returns a copy of body with part, a subslice of it, exchanged.
-func replace(body []byte, part value, with string) []byte {
-	// A subslice ends where its array ends, so the capacities tell where it begins.
-	at := cap(body) - cap(part)
-	out := make([]byte, 0, len(body)-len(part)+len(with))
-	out = append(append(out, body[:at]...), with...)
-	return append(out, body[at+len(part):]...)
-}
-
-// request is the body of a request, its members apart. An absent one is empty.
-type request struct {
-	model, models, messages, prompt, suffix, input  value
-	tools, functions, n, bestOf, echo, prediction   value
-	maxTokens, maxCompletionTokens, maxOutputTokens value
-	stream, streamOptions                           value
-	other                                           []value
-}
-
-func (r *request) field(name []byte) *value {
-	switch string(name) {
-	case "model":
-		return &r.model
-	case "models":
-		return &r.models
-	case "messages":
-		return &r.messages
-	case "prompt":
-		return &r.prompt
-	case "suffix":
-		return &r.suffix
-	case "input":
-		return &r.input
-	case "tools":
-		return &r.tools
-	case "functions":
-		return &r.functions
-	case "n":
-		return &r.n
-	case "best_of":
-		return &r.bestOf
-	case "echo":
-		return &r.echo
-	case "prediction":
-		return &r.prediction
-	case "max_tokens":
-		return &r.maxTokens
-	case "max_completion_tokens":
-		return &r.maxCompletionTokens
-	case "max_output_tokens":
-		return &r.maxOutputTokens
-	case "stream":
-		return &r.stream
-	case "stream_options":
-		return &r.streamOptions
-	}
-	return nil
-}
-
-// readRequest takes a body apart. A member that stands twice is refused: which
-// one counts is up to the provider.
-func readRequest(body []byte) (*request, error) {
-	if !json.Valid(body) {
-		return nil, &BodyError{Reason: "it is not JSON"}
-	}
-	v, _ := parse(body)
-	if v.kind() != '{' {
-		return nil, &BodyError{Reason: "it is not a JSON object"}
-	}
-	r := &request{}
-	for name, m := range v.members() {
-		if field := r.field(name); field != nil {
-			if *field != nil {
-				return nil, &BodyError{Reason: fmt.Sprintf("%q stands in it twice", word(string(name)))}
-			}
-			*field = m
-			continue
-		}
-		switch string(name) {
-		case "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs",
-			"seed", "stop", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-			"prompt_cache_retention", "reasoning_effort", "verbosity", "parallel_tool_calls", "modalities", "audio",
-			"encoding_format", "dimensions":
-			// Settings, which no model reads.
-		case "web_search_options", "search_parameters", "web_search", "enable_search", "plugins",
-			"previous_response_id", "conversation", "file_ids":
-			if m.present() && m.kind() != 'f' {
-				return nil, &UnboundedError{What: string(name)}
-			}
-		default:
-			// What is not known may end up in the prompt: response_format does,
-			// and chat_template_kwargs.
-			r.other = append(r.other, m)
-		}
-	}
-	return r, nil
-}
-
 // chatCost tallies the prompt of a chat and finds its output cap.
 func chatCost(r *request, t *tally, o Options) (cost, error) {
 	if r.messages.kind() != '[' {
@@ -223,28 +100,41 @@ func chatCost(r *request, t *tally, o Options) (cost, error) {
 		t.message(m)
 	}
 	t.tools(r.tools, r.functions)
-	c, err := outputCap(r, t, o, false)
-	if err != nil {
-		return c, err
+	for _, alien := range [...]value{r.prompt, r.input, r.suffix} {
+		t.any(alien)
 	}
-	// A predicted output costs what the model rejects of it, on top of what it
-	// writes in its place.
-	if r.prediction.present() {
-		c.output = plus(c.output, t.size(r.prediction))
-	}
-	c.choices, err = count(r.n, "n")
-	return c, err
+	return generation(r, t, o, 1, false)
 }
 
 // completionCost is the same for plain completions. Each prompt of a list gets
-// n answers, chosen from best_of that are all generated and all billed.
+// its own answers.
 func completionCost(r *request, t *tally, o Options) (cost, error) {
+	if r.messages.present() || r.tools.present() || r.functions.present() || r.input.present() {
+		return cost{}, &BodyError{Reason: "it is not one of a plain completion"}
+	}
 	prompts := t.inputs(r.prompt, "prompt")
 	t.any(r.suffix)
-	c, err := outputCap(r, t, o, true)
+	return generation(r, t, o, prompts, true)
+}
+
+func embeddingsCost(r *request, t *tally, _ Options) (cost, error) {
+	if r.messages.present() {
+		return cost{}, &BodyError{Reason: "it is not one of an embedding"}
+	}
+	t.inputs(r.input, "input")
+	for _, alien := range [...]value{r.prompt, r.suffix} {
+		t.any(alien)
+	}
+	return cost{choices: 1, capped: true}, nil
+}
+
+// generation finds what the answers to a number of prompts may cost.
+func generation(r *request, t *tally, o Options, prompts int64, zero bool) (cost, error) {
+	c, err := outputCap(r, t, o, zero)
 	if err != nil {
 		return c, err
 	}
+	// All best_of answers are generated and billed; n of them are returned.
 	n, err := count(r.n, "n")
 	if err != nil {
 		return c, err
@@ -253,17 +143,15 @@ func completionCost(r *request, t *tally, o Options) (cost, error) {
 	if err != nil {
 		return c, err
 	}
-	// Whether an echoed prompt counts as output depends on the server.
+	c.choices = times(prompts, max(n, best))
+	// A predicted output costs what the model rejects of it, on top of what it
+	// writes in its place. Whether an echoed prompt counts as output depends on
+	// the server.
+	c.output = plus(c.output, t.size(r.prediction))
 	if r.echo.present() && r.echo.kind() != 'f' {
 		c.output = plus(c.output, t.sum)
 	}
-	c.choices = times(prompts, max(n, best))
 	return c, nil
-}
-
-func embeddingsCost(r *request, t *tally, _ Options) (cost, error) {
-	t.inputs(r.input, "input")
-	return cost{choices: 1, capped: true}, nil
 }
 
 // outputCap finds what one answer may cost: the largest cap that the request

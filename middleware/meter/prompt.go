@@ -125,17 +125,18 @@ func (t *tally) part(v value) {
 	}
 	kind := v.get("type").str()
 	switch kind {
-	case "text", "refusal":
-		for k, m := range v.members() {
-			if string(k) != "type" {
-				t.any(m)
-			}
-		}
 	case "image_url":
-		// Whether by address or as a data: URL, which is never text to a model.
 		t.add(t.image)
+	case "text", "refusal":
 	default:
 		t.fail(&UnboundedError{What: "message content of type " + quotable(kind)})
+		return
+	}
+	for k, m := range v.members() {
+		// An image, by address or as a data: URL, is never text to a model.
+		if string(k) != "type" && string(k) != "image_url" {
+			t.any(m)
+		}
 	}
 }
 
@@ -184,7 +185,7 @@ func (t *tally) ids(v value, name string) (n int64) {
 	return n
 }
 
-func isNumber(v value) bool { k := v.kind(); return k >= '0' && k <= '9' }
+func isNumber(v value) bool { return isDigit(v.kind()) }
 
 func unreadable(name string) error {
 	return &UnboundedError{What: `"` + name + `" with other content than text and token ids`}
@@ -192,29 +193,31 @@ func unreadable(name string) error {
 
 // tools tallies what the model is told about its tools.
 func (t *tally) tools(tools, functions value) {
-	n := 0
+	if !tools.present() && !functions.present() {
+		return
+	}
+	if (tools.present() && tools.kind() != '[') || (functions.present() && functions.kind() != '[') {
+		t.fail(&BodyError{Reason: `"tools" or "functions" is not a list`})
+	}
+	t.add(t.anyTools)
 	for tool := range tools.elements() {
-		n++
-		function := tool.get("function")
-		switch kind := tool.get("type").str(); {
-		case kind == "custom", t.toolFactor > 0 && (kind == "function" || kind == ""):
-			t.toolJSON(tool)
-		case kind == "function", kind == "" && function.kind() == '{':
-			t.function(function)
-		default:
+		switch kind := tool.get("type").str(); kind {
+		case "function", "custom", "":
+		default: // a tool that the provider runs, such as web_search
 			t.fail(&UnboundedError{What: "tool " + quotable(kind)})
+		}
+		if f := tool.get("function"); t.toolFactor == 0 && f.kind() == '{' {
+			t.function(f)
+		} else {
+			t.toolJSON(tool)
 		}
 	}
 	for f := range functions.elements() {
-		n++
-		if t.toolFactor > 0 {
-			t.toolJSON(f)
-		} else {
+		if t.toolFactor == 0 {
 			t.function(f)
+		} else {
+			t.toolJSON(f)
 		}
-	}
-	if n > 0 {
-		t.add(t.anyTools)
 	}
 }
 
@@ -226,23 +229,27 @@ func (t *tally) toolJSON(tool value) {
 // counts as JSON.
 func (t *tally) function(f value) {
 	t.add(t.perTool)
+	name, description := f.get("name"), f.get("description")
+	t.add(t.count(name.str() + ":" + sentence(description)))
 	for k, v := range f.members() {
-		switch string(k) {
-		case "name", "description", "strict":
-		case "parameters":
+		switch {
+		case v.kind() == '"' && (string(k) == "name" || string(k) == "description"), string(k) == "strict":
+		case string(k) == "parameters":
 			t.parameters(v)
 		default:
-			t.any(v)
+			t.member(k, v)
 		}
 	}
-	t.add(t.count(f.get("name").str() + ":" + sentence(f.get("description"))))
 }
 
 func (t *tally) parameters(schema value) {
+	if schema.kind() != '{' {
+		t.any(schema)
+	}
 	for k, v := range schema.members() {
-		switch string(k) {
-		case "type", "required":
-		case "properties":
+		switch {
+		case string(k) == "type" && v.kind() == '"', string(k) == "required":
+		case string(k) == "properties" && v.kind() == '{':
 			some := int64(0)
 			for name, p := range v.members() {
 				some = 3
@@ -250,34 +257,36 @@ func (t *tally) parameters(schema value) {
 			}
 			t.add(some)
 		default:
-			t.add(t.count(string(k)))
-			t.any(v)
+			t.member(k, v)
 		}
 	}
 }
 
 func (t *tally) property(name string, p value) {
 	t.add(3)
-	kind := p.get("type")
-	t.add(t.count(name + ":" + kind.str() + ":" + sentence(p.get("description"))))
+	t.add(t.count(name + ":" + p.get("type").str() + ":" + sentence(p.get("description"))))
+	if p.kind() != '{' {
+		t.any(p)
+	}
 	for k, v := range p.members() {
-		switch string(k) {
-		case "description":
-		case "type":
-			if v.kind() != '"' {
-				t.any(v)
-			}
-		case "enum":
+		switch {
+		case v.kind() == '"' && (string(k) == "type" || string(k) == "description"):
+		case v.kind() == '[' && string(k) == "enum":
 			items := int64(0)
 			for item := range v.elements() {
 				items = plus(items, plus(3, t.size(item)))
 			}
 			t.add(max(items-3, 0))
 		default:
-			t.add(t.count(string(k)))
-			t.any(v)
+			t.member(k, v)
 		}
 	}
+}
+
+// member counts a member as its JSON.
+func (t *tally) member(k []byte, v value) {
+	t.add(t.count(string(k)))
+	t.any(v)
 }
 
 func sentence(v value) string { return strings.TrimSuffix(v.str(), ".") }

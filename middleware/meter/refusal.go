@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +14,8 @@ import (
 //	{"object":"error","type","code","message"}    Mistral, older vLLM
 //	{"detail":…}                                  FastAPI servers
 type problem struct {
-	known   bool     // it has one of these forms
-	words   []string // code, type, status and inner code, where given
+	known   bool      // it has one of these forms
+	words   [4]string // code, type, status and inner code, where given
 	message string
 	param   string
 	wrote   bool // it carries text that a model generated
@@ -27,7 +26,7 @@ type problem struct {
 // problemIn reads an error body. One that is not whole JSON stays unknown.
 func problemIn(body []byte) (p problem) {
 	v, whole := parse(body)
-	if !whole || !json.Valid(v) {
+	if !whole || !valid(v) {
 		return p
 	}
 	if v.kind() == '[' {
@@ -57,16 +56,25 @@ func problemIn(body []byte) (p problem) {
 	return p
 }
 
+// isError reports whether the member "error" of a good response tells of one.
+func isError(v value) bool {
+	return v.present() && v.kind() != 'f' && string(v) != `""` && string(v) != "{}"
+}
+
 // problemOf reads the error itself.
 func problemOf(v value) (p problem) {
 	p.known = v.kind() == '{' || v.kind() == '"'
 	p.message = v.str()
 	for k, m := range v.members() {
 		switch string(k) {
-		case "code", "type", "status":
-			p.addWord(m)
+		case "code":
+			p.words[0] = codeOf(m)
+		case "type":
+			p.words[1] = codeOf(m)
+		case "status":
+			p.words[2] = codeOf(m)
 		case "innererror":
-			p.addWord(m.get("code"))
+			p.words[3] = codeOf(m.get("code"))
 		case "message":
 			p.message = m.str()
 		case "param":
@@ -80,14 +88,12 @@ func problemOf(v value) (p problem) {
 	return p
 }
 
-func (p *problem) addWord(v value) {
-	w := v.str()
-	if k := v.kind(); k >= '0' && k <= '9' {
-		w = string(v)
+// codeOf reads a code: a word or a number.
+func codeOf(v value) string {
+	if isNumber(v) {
+		return word(string(v))
 	}
-	if w = word(w); w != "" {
-		p.words = append(p.words, w)
-	}
+	return word(v.str())
 }
 
 // addDetails reads what Gemini says about quotas. A quota per day ends the day;
@@ -133,7 +139,7 @@ var billed = []string{
 }
 
 func (p problem) has(list []string) bool {
-	return slices.ContainsFunc(p.words, func(w string) bool { return slices.Contains(list, w) })
+	return slices.ContainsFunc(p.words[:], func(w string) bool { return slices.Contains(list, w) })
 }
 
 func (p problem) stop(status int) bool {
@@ -145,7 +151,7 @@ func (p problem) stop(status int) bool {
 		// invalid_request_error: this is the one place where text is read.
 		return true
 	}
-	return slices.ContainsFunc(p.words, func(w string) bool { return strings.HasSuffix(w, "_spend_limit_exceeded") })
+	return slices.ContainsFunc(p.words[:], func(w string) bool { return strings.HasSuffix(w, "_spend_limit_exceeded") })
 }
 
 // unbilled errs to the side of no: what it denies is charged at its hold.
@@ -159,7 +165,7 @@ func (p problem) unbilled(status int) bool {
 	case 400, 401, 403, 404, 405, 413, 422:
 		return p.known
 	case 503, 529:
-		return slices.ContainsFunc(p.words, func(w string) bool {
+		return slices.ContainsFunc(p.words[:], func(w string) bool {
 			return w == "slow_down" || strings.Contains(strings.ToLower(w), "overloaded")
 		})
 	}
@@ -178,8 +184,9 @@ func (p problem) refusal(status int) Refusal {
 			r.NoUsageOption = r.NoUsageOption || strings.Contains(p.param, name) || strings.Contains(p.message, name)
 		}
 	}
-	for _, w := range p.words {
-		if isNumber := w[0] >= '0' && w[0] <= '9'; r.Code == "" || (!isNumber && r.Code[0] <= '9') {
+	for _, w := range p.words[:3] {
+		// A word says more than a number, which repeats the status.
+		if r.Code == "" || (w != "" && r.Code[0] <= '9' && w[0] > '9') {
 			r.Code = w
 		}
 	}

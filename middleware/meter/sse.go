@@ -13,7 +13,9 @@ const maxLine = 1 << 20
 // Event data that is one whole JSON value is read at the end of its line, not
 // of the event: some servers leave the blank line out.
 type sse struct {
-	read func(event string, data []byte) (swallow bool)
+	// read takes the data of an event. It asks for more if the data is not
+	// whole and more may come; last says that it may not.
+	read func(event string, data []byte, last bool) verdict
 	hide bool
 
 	line []byte // the begun line
@@ -23,10 +25,18 @@ type sse struct {
 	lost bool   // something was too long to read
 
 	held []byte // of the event, if hide
-	pass bool   // part of the event is handed on already
+	sent bool   // part of the event is handed on already
 	gone bool   // the event was taken out; its blank line goes too
 	out  []byte
 }
+
+type verdict int
+
+const (
+	pass verdict = iota
+	swallow
+	more
+)
 
 func (s *sse) Write(p []byte) []byte {
 	s.out = s.out[:0]
@@ -53,7 +63,7 @@ func (s *sse) piece(p []byte, whole bool) {
 		s.release()
 		s.long = !whole
 	case len(s.line)+len(p) > maxLine:
-		s.lost, s.pass, s.long = true, true, !whole
+		s.lost, s.sent, s.long = true, true, !whole
 		s.hold(s.line)
 		s.hold(p)
 		s.release()
@@ -91,19 +101,16 @@ func (s *sse) whole(line []byte) {
 func (s *sse) dataLine(text []byte) {
 	if len(s.data) > 0 {
 		if len(s.data)+1+len(text) > maxLine {
-			s.lost, s.pass, s.data = true, true, nil
+			s.lost, s.sent, s.data = true, true, nil
 			s.release()
 			return
 		}
 		s.data = append(append(s.data, '\n'), text...)
 		return
 	}
-	v, whole := parse(text)
-	if open := trimSpace(text); !whole && v == nil && len(open) > 0 && (open[0] == '{' || open[0] == '[') {
+	if s.dispatch(text, false) == more {
 		s.data = append(s.data, text...)
-		return
 	}
-	s.dispatch(text)
 }
 
 // blank takes the line that ends an event.
@@ -115,27 +122,28 @@ func (s *sse) blank(line []byte) {
 	if len(s.data) > 0 {
 		data := s.data
 		s.data = s.data[:0]
-		s.dispatch(data)
+		s.dispatch(data, true)
 	}
 	if !s.gone {
 		s.hold(line)
 		s.release()
 	}
-	s.name, s.pass, s.gone = "", false, false
+	s.name, s.sent, s.gone = "", false, false
 }
 
 // dispatch reads one event, and takes it out or lets it go.
-func (s *sse) dispatch(data []byte) {
-	if len(trimSpace(data)) == 0 {
-		return
-	}
-	name := s.name
-	s.name = ""
-	if s.read(name, data) && s.hide && !s.pass {
+func (s *sse) dispatch(data []byte, last bool) verdict {
+	v := s.read(s.name, data, last)
+	switch {
+	case v == more:
+		return v
+	case v == swallow && s.hide && !s.sent:
 		s.held, s.gone = s.held[:0], true
-		return
+	default:
+		s.release()
 	}
-	s.release()
+	s.name = ""
+	return v
 }
 
 // End takes the last line even if it has no end, as some servers leave it.
@@ -149,7 +157,7 @@ func (s *sse) End() []byte {
 	if len(s.data) > 0 {
 		data := s.data
 		s.data = nil
-		s.dispatch(data)
+		s.dispatch(data, true)
 	}
 	s.release()
 	return s.out
@@ -160,7 +168,7 @@ func (s *sse) hold(p []byte) {
 		return
 	}
 	if len(s.held)+len(p) > maxLine {
-		s.pass = true
+		s.sent = true
 		s.release()
 	}
 	s.held = append(s.held, p...)

@@ -34,56 +34,67 @@ func (w *streamWatch) Reading() Reading {
 	return r
 }
 
-// event reads one event. It wants those gone that are there only because the
+// event reads one event. It takes out those that are there only because the
 // request was made to ask for them: usage, and no choice.
-func (w *streamWatch) event(name string, data []byte) (swallow bool) {
-	v, whole := parse(data)
-	if string(v) == "[DONE]" {
-		w.finished = true
-		return false
-	}
-	var usage, failure value
-	bare, wrote := true, int64(0)
-	for k, m := range v.members() {
-		switch string(k) {
+func (w *streamWatch) event(name string, data []byte, last bool) verdict {
+	var choices, usage, groq, failure, id value
+	whole := walk(trimSpace(data), func(name []byte, v value) bool {
+		switch string(name) {
 		case "choices":
-			for choice := range m.elements() {
-				bare = false
-				wrote += w.choice(choice)
-			}
+			choices = v
 		case "usage":
-			usage = m
+			usage = v
+		case "x_groq":
+			groq = v
 		case "error":
-			failure = m
+			failure = v
 		case "id":
-			if w.id == "" {
-				w.id = word(m.str())
-			}
+			id = v
 		}
+		return true
+	})
+	switch {
+	case whole:
+	case string(bytes.TrimSpace(data)) == "[DONE]":
+		w.finished = true
+		return pass
+	case !last && span(trimSpace(data)) == 0:
+		return more
+	default:
+		w.generated += int64(len(data))
+		w.lost = w.lost || bytes.Contains(data, []byte(`"usage"`))
+		return pass
 	}
-	if !whole {
-		bare, wrote = false, int64(len(data)) // broken: count it all
+	bare := true
+	for choice := range choices.elements() {
+		bare = false
+		w.choice(choice)
 	}
-	w.generated += wrote
-	if wrote > 0 {
-		w.final = false // whatever was reported, it was not the end
+	if !usage.present() {
+		usage = groq.get("usage") // Groq's own place for it
 	}
-	if failure.present() || name == "error" {
-		p := problemIn(bytes.TrimSpace(data))
-		f := p.refusal(0)
+	if w.id == "" {
+		w.id = word(id.str())
+	}
+	if isError(failure) || name == "error" {
+		f := problemIn(data).refusal(0)
 		w.failure = &f
-		return false
+		return pass
 	}
-	if usage.present() {
-		u, ok := tokenUsage(usage, true)
-		w.reported.see(u, ok)
-		w.final = ok && (bare || w.stopped())
+	if !usage.present() {
+		return pass
 	}
-	return bare && usage.present()
+	u, ok := tokenUsage(usage, true)
+	w.reported.see(u, ok)
+	w.final = ok && w.stopped()
+	if bare {
+		return swallow
+	}
+	return pass
 }
 
-// choice reads one choice of a chunk and returns the size of what it adds.
-func (w *streamWatch) choice(choice value) int64 {
+// choice reads one choice of a chunk.
+func (w *streamWatch) choice(choice value) {
 	index, reason := int64(0), value(nil)
 	for k, m := range choice.members() {
 		switch string(k) {
@@ -91,6 +102,8 @@ func (w *streamWatch) choice(choice value) int64 {
 			index, _ = m.tokens()
 		case "finish_reason":
 			reason = m
+		case "delta", "text", "message":
+			w.generated += generated(m)
 		}
 	}
 	if reason.kind() == '"' && len(reason) > 2 && index < w.choices { // some servers send "" all along
@@ -99,5 +112,4 @@ func (w *streamWatch) choice(choice value) int64 {
 		}
 		w.ended[index] = true
 	}
-	return generatedChoice(choice)
 }

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/tollbook/tollbook/budget"
@@ -18,7 +17,7 @@ import (
 // above the completion's cannot be inside. A total above the parts is what was
 // billed, whatever the parts leave out.
 func tokenUsage(v value, generates bool) (u budget.Usage, ok bool) {
-	if v.kind() != '{' || !json.Valid(v) {
+	if v.kind() != '{' || !valid(v) {
 		return u, false
 	}
 	prompt, completion, total := int64(-1), int64(-1), int64(-1)

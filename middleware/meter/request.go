@@ -1,0 +1,128 @@
+package meter
+
+import (
+	"fmt"
+)
+
+// request is the body of a request, its members apart. An absent one is empty.
+type request struct {
+	model, models, messages, prompt, suffix, input  value
+	tools, functions, n, bestOf, echo, prediction   value
+	maxTokens, maxCompletionTokens, maxOutputTokens value
+	stream, streamOptions                           value
+	other                                           []value
+}
+
+func (r *request) field(name []byte) *value {
+	switch string(name) {
+	case "model":
+		return &r.model
+	case "models":
+		return &r.models
+	case "messages":
+		return &r.messages
+	case "prompt":
+		return &r.prompt
+	case "suffix":
+		return &r.suffix
+	case "input":
+		return &r.input
+	case "tools":
+		return &r.tools
+	case "functions":
+		return &r.functions
+	case "n":
+		return &r.n
+	case "best_of":
+		return &r.bestOf
+	case "echo":
+		return &r.echo
+	case "prediction":
+		return &r.prediction
+	case "max_tokens":
+		return &r.maxTokens
+	case "max_completion_tokens":
+		return &r.maxCompletionTokens
+	case "max_output_tokens":
+		return &r.maxOutputTokens
+	case "stream":
+		return &r.stream
+	case "stream_options":
+		return &r.streamOptions
+	}
+	return nil
+}
+
+// readRequest takes a body apart. A member that stands twice is refused: which
+// one counts is up to the provider.
+func readRequest(body []byte) (*request, error) {
+	if !valid(body) {
+		return nil, &BodyError{Reason: "it is not JSON"}
+	}
+	v, _ := parse(body)
+	if v.kind() != '{' {
+		return nil, &BodyError{Reason: "it is not a JSON object"}
+	}
+	r := &request{}
+	for name, m := range v.members() {
+		if field := r.field(name); field != nil {
+			if *field != nil {
+				return nil, &BodyError{Reason: fmt.Sprintf("%q stands in it twice", word(string(name)))}
+			}
+			*field = m
+			continue
+		}
+		switch string(name) {
+		case "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs",
+			"seed", "stop", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+			"prompt_cache_retention", "reasoning_effort", "verbosity", "parallel_tool_calls", "modalities", "audio",
+			"encoding_format", "dimensions":
+			// Settings, which no model reads.
+		case "web_search_options", "search_parameters", "web_search", "enable_search", "plugins",
+			"previous_response_id", "conversation", "file_ids", "agent_id":
+			if m.present() && m.kind() != 'f' {
+				return nil, &UnboundedError{What: string(name)}
+			}
+		default:
+			// What is not known may end up in the prompt: response_format does,
+			// and chat_template_kwargs.
+			r.other = append(r.other, m)
+		}
+	}
+	return r, nil
+}
+
+// withUsage returns body with stream_options.include_usage set to true, all
+// else byte for byte as it is; nil if the caller set it already, or set
+// something that is not understood. options is a part of body, or nothing.
+func withUsage(body []byte, options value) []byte {
+	asked := options.get("include_usage")
+	switch {
+	case len(options) == 0:
+		end := len(body) - 1
+		for body[end] != '}' {
+			end--
+		}
+		return replace(body, value(body[end:end]), `,"stream_options":{"include_usage":true}`)
+	case !options.present():
+		return replace(body, options, `{"include_usage":true}`)
+	case options.kind() != '{' || asked.isTrue():
+		return nil
+	case len(asked) > 0 && (asked.kind() == 'f' || asked.kind() == 'n'):
+		return replace(body, asked, "true")
+	case len(asked) > 0:
+		return nil
+	case len(trimSpace(options[1:])) == 1: // {}
+		return replace(body, options, `{"include_usage":true}`)
+	}
+	return replace(body, options[:1], `{"include_usage":true,`)
+}
+
+// replace returns a copy of body with part, a subslice of it, exchanged.
+func replace(body []byte, part value, with string) []byte {
+	// A subslice ends where its array ends, so the capacities tell where it begins.
+	at := cap(body) - cap(part)
+	out := make([]byte, 0, len(body)-len(part)+len(with))
+	out = append(append(out, body[:at]...), with...)
+	return append(out, body[at+len(part):]...)
+}
