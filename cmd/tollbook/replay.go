@@ -109,7 +109,9 @@ func (f *ledgerFold) lines(name string, r io.Reader) error {
 // book folds all segments that a book keeps. It ends at damage, since what
 // stands behind it cannot be trusted.
 func (f *ledgerFold) book(dir string) error {
+	entries := 0
 	for entry, err := range (journal.Dir{Path: dir}).History() {
+		entries++
 		switch {
 		case errors.Is(err, journal.ErrCorrupt):
 			f.faults = append(f.faults, err.Error())
@@ -118,6 +120,9 @@ func (f *ledgerFold) book(dir string) error {
 			return notBook(dir, err)
 		}
 		f.audit.Add(entry)
+	}
+	if entries == 0 {
+		return notBook(dir, errNoSegments)
 	}
 	return nil
 }
