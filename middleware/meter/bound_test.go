@@ -49,6 +49,9 @@ func TestOutputBound(t *testing.T) {
 		{"n answers", chat, `{"model":"x","max_tokens":10,"n":3,` + hello + `}`, 0, 30},
 		{"a prediction may be rejected", chat, `{"model":"gpt-4o","max_tokens":10,"prediction":{"type":"content"},` + hello + `}`, 0, 11},
 		{"a vendor before the name", chat, `{"model":"openai/gpt-4.1:free",` + hello + `}`, 0, 32768},
+		{"a snapshot", chat, `{"model":"gpt-4-0613",` + hello + `}`, 0, 8192},
+		{"a snapshot by its full date", chat, `{"model":"gpt-5-2025-08-07",` + hello + `}`, 0, 128000},
+		{"a snapshot of another vendor", chat, `{"model":"claude-opus-4-5-20251101",` + hello + `}`, 0, 64000},
 		{"a fine-tuned model", chat, `{"model":"ft:gpt-3.5-turbo-0125:org::id",` + hello + `}`, 0, 4096},
 
 		{"best_of are all billed", plain, `{"model":"x","prompt":"a","max_tokens":10,"n":2,"best_of":5}`, 0, 50},
@@ -56,7 +59,6 @@ func TestOutputBound(t *testing.T) {
 		{"one prompt as ids", plain, `{"model":"x","prompt":[5,6,7],"max_tokens":10}`, 0, 10},
 		{"lists of ids", plain, `{"model":"x","prompt":[[5],[6,7]],"max_tokens":10}`, 0, 20},
 		{"echo only", plain, `{"model":"davinci-002","prompt":"one two","max_tokens":0,"echo":true}`, 0, 2},
-		{"case 7", plain, `{"model":"davinci-002","prompt":[5]}`, 1024, 1024},
 		{"embeddings have none", meter.OpenAIEmbeddings, `{"model":"text-embedding-3-small","input":"a"}`, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -65,6 +67,16 @@ func TestOutputBound(t *testing.T) {
 			require.Equal(t, c.want, b.Output)
 			require.Equal(t, b.Input+b.Output, b.Total())
 		})
+	}
+}
+
+// case 7: one token of prompt and a default for the output are what is asked.
+func TestDefaultOutput(t *testing.T) {
+	for def, want := range map[int64]int64{1024: 1025, 50: 51} {
+		b, err := bound(meter.OpenAICompletions, `{"model":"davinci-002","prompt":[5]}`, meter.Options{DefaultOutput: def})
+		require.NoError(t, err)
+		require.Equal(t, want, b.Total())
+		require.False(t, b.Capped)
 	}
 }
 
@@ -83,12 +95,19 @@ func TestInputBound(t *testing.T) {
 		{"what is not known may reach the model", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"chat_template_kwargs":{"system":"one two"},` + hello + `}`, 11},
 		{"a name", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"user","name":"x y","content":null}]}`, 10},
 		{"parts", meter.OpenAIChat, message(`[{"type":"text","text":"a b"},{"type":"text","text":"c"}]`), 10},
+		{"a part alone", meter.OpenAIChat, message(`{"type":"text","text":"a b"}`), 9},
+		{"strings for parts", meter.OpenAIChat, message(`["a b","c"]`), 10},
 		{"an escaped text", meter.OpenAIChat, message(`"a\nb \u0063"`), 10},
 		{"images by flat figure, data never as text", meter.OpenAIChat,
 			message(`[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A A ", 1000) + `"}},{"type":"text","text":"what?"}]`), 8 + 50_000},
 		{"tool calls of earlier turns", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"assistant","tool_calls":[{"id":"x", "function":{"name":"f"}}]}]}`, 7 + 2},
 		{"a nested schema as its JSON", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"tools":[{"type":"function","function":{"name":"f","parameters":
 			{"type":"object","properties":{"a":{"type":"object","properties":{"b": "c d e"}}}}}}]}`, 9 + 12 + 7 + 1 + 3 + 3 + 1 + 1 + 4},
+		{"what the formula does not cover, as its JSON", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"functions":[{"name":"f","description":"a b.","strict":true,"parameters":
+			{"type":"object","required":["a"],"additionalProperties":false,"properties":{"a":{"type":["string", "null"],"description":"c d","enum":["e f","g"],"minLength":1},"b":true}}}]}`,
+			9 + 12 + 7 + 2 + 2 + 3 + (3 + 2 + 3 + (3 + 2 + 3 + 1 - 3) + 2) + (3 + 1 + 1)},
+		{"a schema that is none", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"functions":[{"name":"f","parameters":"a b"}]}`, 9 + 12 + 7 + 1 + 2},
+		{"a tool in another form", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"tools":[{"type":"function", "name":"f"}]}`, 9 + 12 + 7 + 2},
 		{"later models: tools as their JSON", meter.OpenAIChat, `{"model":"gpt-5","max_tokens":1,` + hello + `,"tools":[{"type":"function", "function":{"name":"f"}}]}`, 9 + 64 + 16 + 2},
 		{"other models: allowances for their templates", meter.OpenAIChat, `{"model":"llama","max_tokens":1,` + hello + `,"tools":[{"type":"function", "function":{"name":"f"}}]}`, 256 + 8 + 3 + 1000 + 16 + 2*2},
 		{"any of several models", meter.OpenAIChat, `{"model":"gpt-4o","models":["llama"],"max_tokens":1,` + hello + `}`, 256 + 8 + 3},

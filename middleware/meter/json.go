@@ -12,8 +12,8 @@ import (
 )
 
 // value is the text of one JSON value, read in place: nothing is copied, and a
-// walk stops where the text is broken. Where a broken text must not pass,
-// json.Valid is asked first.
+// walk stops where the text is broken. Where a broken text must not pass, valid
+// is asked first.
 type value []byte
 
 // parse returns the value that text holds, and whether it is whole: one

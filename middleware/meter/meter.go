@@ -11,7 +11,7 @@
 // A bound holds for providers whose tokenizer is a byte-level BPE (a token is
 // at least one byte) or known to the [Counter], and which keep to the output
 // cap of the request. What a provider adds out of sight of the request is
-// covered by stated allowances (see messages.go); a request that its own bytes
+// covered by stated allowances (see prompt.go); a request that its own bytes
 // do not bound is refused with an [*UnboundedError]. A provider that bills
 // reasoning above max_tokens exceeds the bound, which a book reports as an
 // overrun.

@@ -1,6 +1,9 @@
 package meter
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // baseModel strips what gateways and fine-tuning put around a model's name:
 // openai/gpt-4o:free, ft:gpt-4o-2024-08-06:org::id.
@@ -51,22 +54,18 @@ func searches(model string) string {
 }
 
 // maxOutput is the most that a model generates in one answer, reasoning
-// included. A dated snapshot (-2024-08-06, -0613) counts as its model; other
-// longer names do not, because a later model of a family may generate more.
+// included. A dated snapshot (-2024-08-06, -20240806, -0613) counts as its
+// model; other longer names do not, because a later model of a family may
+// generate more.
 func maxOutput(model string) (tokens int64, known bool) {
 	name := baseModel(model)
-	if tokens, known = outputs[name]; known {
-		return tokens, true
+	tokens, known = outputs[name]
+	for _, layout := range [...]string{"-2006-01-02", "-20060102", "-0102"} {
+		at := max(len(name)-len(layout), 0)
+		if _, err := time.Parse(layout, name[at:]); err == nil && !known {
+			tokens, known = outputs[name[:at]]
+		}
 	}
-	digits := strings.TrimRight(name, "0123456789-")
-	date := name[len(digits):]
-	if n := len(date); n != len("-2024-08-06") && n != len("-0613") && n != len("-20240806") {
-		return 0, false
-	}
-	if date[0] != '-' {
-		return 0, false
-	}
-	tokens, known = outputs[digits]
 	return tokens, known
 }
 

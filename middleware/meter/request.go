@@ -1,8 +1,6 @@
 package meter
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // request is the body of a request, its members apart. An absent one is empty.
 type request struct {

@@ -15,12 +15,12 @@ const maxLine = 1 << 20
 type sse struct {
 	// read takes the data of an event. It asks for more if the data is not
 	// whole and more may come; last says that it may not.
-	read func(event string, data []byte, last bool) verdict
+	read func(event, data []byte, last bool) verdict
 	hide bool
 
 	line []byte // the begun line
 	long bool   // inside a line that is too long
-	name string // of the event, if it gave one
+	name []byte // of the event, if it gave one
 	data []byte // of an event over several lines
 	lost bool   // something was too long to read
 
@@ -87,12 +87,14 @@ func (s *sse) whole(line []byte) {
 		return
 	}
 	s.gone = false
-	s.hold(line)
+	if s.hold(line); text[0] == ':' && len(s.held) == len(line) {
+		s.release() // a comment alone is a sign of life, which waits for nothing
+	}
 	field, text, _ := bytes.Cut(bytes.TrimLeft(text, " "), []byte(":"))
 	text = bytes.TrimPrefix(text, []byte(" "))
 	switch string(field) {
 	case "event":
-		s.name = word(string(text))
+		s.name = append(s.name[:0], text...)
 	case "data":
 		s.dataLine(text)
 	}
@@ -116,7 +118,7 @@ func (s *sse) dataLine(text []byte) {
 // blank takes the line that ends an event.
 func (s *sse) blank(line []byte) {
 	if s.gone {
-		s.gone, s.name = false, ""
+		s.gone, s.name = false, s.name[:0]
 		return
 	}
 	if len(s.data) > 0 {
@@ -128,7 +130,7 @@ func (s *sse) blank(line []byte) {
 		s.hold(line)
 		s.release()
 	}
-	s.name, s.sent, s.gone = "", false, false
+	s.name, s.sent, s.gone = s.name[:0], false, false
 }
 
 // dispatch reads one event, and takes it out or lets it go.
@@ -142,7 +144,7 @@ func (s *sse) dispatch(data []byte, last bool) verdict {
 	default:
 		s.release()
 	}
-	s.name = ""
+	s.name = s.name[:0]
 	return v
 }
 

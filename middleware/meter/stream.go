@@ -36,10 +36,10 @@ func (w *streamWatch) Reading() Reading {
 
 // event reads one event. It takes out those that are there only because the
 // request was made to ask for them: usage, and no choice.
-func (w *streamWatch) event(name string, data []byte, last bool) verdict {
+func (w *streamWatch) event(name, data []byte, last bool) verdict {
 	var choices, usage, groq, failure, id value
-	whole := walk(trimSpace(data), func(name []byte, v value) bool {
-		switch string(name) {
+	whole := walk(trimSpace(data), func(member []byte, v value) bool {
+		switch string(member) {
 		case "choices":
 			choices = v
 		case "usage":
@@ -76,7 +76,7 @@ func (w *streamWatch) event(name string, data []byte, last bool) verdict {
 	if w.id == "" {
 		w.id = word(id.str())
 	}
-	if isError(failure) || name == "error" {
+	if isError(failure) || string(name) == "error" {
 		f := problemIn(data).refusal(0)
 		w.failure = &f
 		return pass

@@ -131,6 +131,7 @@ func TestStreamDoesNotDelay(t *testing.T) {
 	line, _, _ := strings.Cut(delta("a"), "\n")
 	require.Equal(t, line+"\n", string(w.Write([]byte(line+"\n"))))
 	require.Equal(t, "\n", string(w.Write([]byte("\n"))))
+	require.Equal(t, ": ping\n", string(w.Write([]byte(": ping\n"))))
 }
 
 func TestStreamOfSeveralChoices(t *testing.T) {
