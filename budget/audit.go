@@ -21,6 +21,7 @@ type Audit struct {
 	Violations    []Violation // in the order of the lines
 
 	ledger *ledger
+	undo   undo // room for what is never taken back
 	closes map[string]int64
 	lines  int64
 	failed map[string]bool // scopes whose figures were found wrong already
@@ -61,7 +62,7 @@ func (a *Audit) Add(e journal.Entry) {
 	if e.Seq == 0 && e.Prev == 0 { // a foreign ledger tells amounts only
 		a.complete(&e)
 	}
-	if _, err := a.ledger.apply(&e); err != nil {
+	if err := a.ledger.apply(&e, &a.undo); err != nil {
 		a.violation(&e, err)
 		return
 	}

@@ -163,7 +163,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	}
 	for e, err := range j.Entries(b.ctx, 0) {
 		if err == nil {
-			_, err = b.ledger.apply(&e)
+			err = b.ledger.apply(&e, new(undo))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("budget: open: %w", err)

@@ -57,6 +57,7 @@ type op struct {
 	ready   bool     // in the waiting line, with an answer that holds once the batch is durable
 	receipt Receipt
 	err     error
+	silent  bool // the leader's own: nobody listens
 	done    chan signal
 }
 
@@ -73,10 +74,13 @@ const (
 // what is in a leader's hands comes to its end.
 func (b *Book) do(ctx context.Context, ask *op) (Receipt, *hold, error) {
 	o := b.op(ask)
-	b.post(o)
-	if o.kind == opReserve && o.request.MaxWait > 0 {
+	switch {
+	case o.kind == opReserve && o.request.MaxWait > 0:
+		b.post(o)
 		b.awaitRoom(ctx, o)
-	} else {
+	case b.leads(o):
+		b.lead() // answers o: it waits for nothing but the batch
+	default:
 		for <-o.done == youLead {
 			b.lead()
 		}
@@ -129,15 +133,29 @@ func (b *Book) awaitRoom(ctx context.Context, o *op) {
 	}
 }
 
-// post queues an op, and gives it the lead if nobody has it.
-func (b *Book) post(o *op) {
+// leads queues an op, and reports whether the caller leads now, because nobody
+// did. It needs no signals then: its answer is there when lead returns.
+func (b *Book) leads(o *op) bool {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.queue = append(b.queue, o)
-	lead := !b.leading
+	o.silent = !b.leading
 	b.leading = true
-	b.mu.Unlock()
-	if lead {
+	return o.silent
+}
+
+// post queues an op, and gives it the lead by signal if nobody has it.
+func (b *Book) post(o *op) {
+	if b.leads(o) {
+		o.silent = false
 		o.done <- youLead
+	}
+}
+
+// answer tells the goroutine behind o that its answer is there.
+func (o *op) answer() {
+	if !o.silent {
+		o.done <- answered
 	}
 }
 

@@ -118,28 +118,36 @@ type undo struct {
 	last int64
 }
 
-// apply folds one entry. Either it is applied whole, or the ledger is as it
-// was and the error says what about the entry cannot be.
-func (l *ledger) apply(e *journal.Entry) (undo, error) {
-	u := undo{kind: e.Kind, last: l.last}
+// apply folds one entry and fills u with the way back. Either the entry is
+// applied whole, or the ledger is as it was and the error says what about the
+// entry cannot be.
+func (l *ledger) apply(e *journal.Entry, u *undo) error { return l.applyTo(nil, e, u) }
+
+// applyTo is apply for an entry whose reservation was looked up already.
+func (l *ledger) applyTo(h *hold, e *journal.Entry, u *undo) error {
+	u.kind, u.last = e.Kind, l.last
 	if e.Carried && l.segments > 1 {
-		return u, nil
+		u.kind = journal.Seal // nothing to take back
+		return nil
 	}
 	switch e.Kind {
 	case journal.Open:
-		return u, l.open(e)
+		return l.open(e)
 	case journal.Seal:
-		return u, nil
+		return nil
 	case journal.Limit:
 		return l.limit(e, u)
 	case journal.Carry:
-		return u, l.carry(e)
+		return l.carry(e)
 	case journal.Reserve:
 		return l.reserve(e, u)
 	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
-		return l.change(e, u)
+		if h == nil {
+			h = l.holds[e.RID]
+		}
+		return l.change(h, e, u)
 	}
-	return u, fmt.Errorf("%w: entry %d is of no known kind", ErrDamaged, e.Seq)
+	return fmt.Errorf("%w: entry %d is of no known kind", ErrDamaged, e.Seq)
 }
 
 func (l *ledger) open(e *journal.Entry) error {
@@ -160,25 +168,25 @@ func (l *ledger) open(e *journal.Entry) error {
 	return nil
 }
 
-func (l *ledger) limit(e *journal.Entry, u undo) (undo, error) {
+func (l *ledger) limit(e *journal.Entry, u *undo) error {
 	if e.Cap == nil {
-		return u, fmt.Errorf("%w: limit line %d says nothing", ErrDamaged, e.Seq)
+		return fmt.Errorf("%w: limit line %d says nothing", ErrDamaged, e.Seq)
 	}
 	unit := parseUnit(e.Cap.Kind)
 	if unit == 0 {
-		return u, fmt.Errorf("%w: limit line %d is on %q, which is no unit", ErrDamaged, e.Seq, e.Cap.Kind)
+		return fmt.Errorf("%w: limit line %d is on %q, which is no unit", ErrDamaged, e.Seq, e.Cap.Kind)
 	}
 	u.at = l.account(e.Scope)
 	u.caps = u.at.caps
 	u.at.caps[unit] = capacity{set: !e.Cap.Unlimited, max: e.Cap.Max}
 	l.note(e)
-	return u, nil
+	return nil
 }
 
 // reserve folds a reserve line, also a carried one.
-func (l *ledger) reserve(e *journal.Entry, u undo) (undo, error) {
+func (l *ledger) reserve(e *journal.Entry, u *undo) error {
 	if old := l.holds[e.RID]; old != nil {
-		return u, fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
+		return fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
 	}
 	h := &hold{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named,
 		state: StateOpen, opened: e.T, each: e.Amount, eachCost: e.Cost, tries: 1, sum: e.Change}
@@ -186,38 +194,37 @@ func (l *ledger) reserve(e *journal.Entry, u undo) (undo, error) {
 		h.each, h.eachCost, h.lost, h.tries = p.Each, p.EachCost, p.Lost, e.Tries
 	}
 	if h.each < 0 || h.eachCost < 0 || h.lost < 0 || h.sum.Amount < 0 || h.sum.Amount > maxHold || h.sum.Cost < 0 || h.sum.Cost > maxHold {
-		return u, fmt.Errorf("%w: reservation %q holds %d tokens and %d picodollars", ErrDamaged, e.RID, e.Amount, e.Cost)
+		return fmt.Errorf("%w: reservation %q holds %d tokens and %d picodollars", ErrDamaged, e.RID, e.Amount, e.Cost)
 	}
 	h.account = l.account(e.Scope)
 	if err := h.account.add(e.Change); err != nil {
-		return u, err
+		return err
 	}
 	l.holds[e.RID] = h
 	l.opened(h, 1)
 	l.note(e)
 	u.h = h
-	return u, nil
+	return nil
 }
 
 // change folds an entry of a reservation that is there.
-func (l *ledger) change(e *journal.Entry, u undo) (undo, error) {
-	h := l.holds[e.RID]
+func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 	if h == nil {
-		return u, fmt.Errorf("%w: %s of reservation %q, which was never reserved", ErrDamaged, e.Kind, e.RID)
+		return fmt.Errorf("%w: %s of reservation %q, which was never reserved", ErrDamaged, e.Kind, e.RID)
 	}
 	u.h, u.was = h, *h
 	if err := h.apply(e); err != nil {
-		return u, err
+		return err
 	}
 	if err := h.account.add(e.Change); err != nil {
 		*h = u.was
-		return u, err
+		return err
 	}
 	if u.was.state == StateOpen && h.state != StateOpen {
 		l.opened(h, -1)
 	}
 	l.note(e)
-	return u, nil
+	return nil
 }
 
 // opened counts h in (1) or out (-1) of the open reservations.

@@ -111,7 +111,7 @@ func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
 	l, s := newLedger(), stats{}
 	for e, err := range entries {
 		if err == nil {
-			_, err = l.apply(&e)
+			err = l.apply(&e, new(undo))
 		}
 		if err != nil {
 			return l.report(), err

@@ -53,7 +53,7 @@ func (b *Book) end(o *op) {
 	if o.hold != nil && o.err == nil {
 		b.log(o)
 	}
-	o.done <- answered
+	o.answer()
 }
 
 // again sorts a batch whose append failed with err (nil: others wrote first).
@@ -92,7 +92,7 @@ func (b *Book) fail(o *op, err error) {
 	}
 	o.hold, o.receipt = nil, Receipt{}
 	o.err = fmt.Errorf("budget: %s of %q is not booked: %w", opNames[o.kind], o.rid, err)
-	o.done <- answered
+	o.answer()
 }
 
 // breakDown makes the book refuse every further reserve and extend.
@@ -112,6 +112,11 @@ func (b *Book) decide(o *op) {
 	if err == nil && len(b.entries) > from {
 		err = b.applyFrom(from, h)
 		o.wrote = err == nil
+		if err != nil && o.kind == opReserve {
+			if known := b.ledger.holds[o.rid]; known != nil {
+				err = known.again(&o.request)
+			}
+		}
 	}
 	if err != nil {
 		o.err = err
@@ -188,52 +193,66 @@ func (b *Book) applyFrom(i int, h *hold) error {
 		if h != nil {
 			e.RID = h.rid
 		}
-		u, err := b.ledger.apply(e)
-		if err != nil {
+		b.undos = slices.Grow(b.undos, 1)[:len(b.undos)+1]
+		if err := b.ledger.applyTo(h, e, &b.undos[len(b.undos)-1]); err != nil {
+			b.undos = b.undos[:len(b.undos)-1]
 			b.unapply(undone)
 			b.entries = b.entries[:i]
 			return err
 		}
-		b.undos = append(b.undos, u)
 	}
 	return nil
 }
 
-// reserve decides a reserve, or puts it into the waiting line.
+// reserve decides a reserve, or puts it into the waiting line. That the rid is
+// new is left to apply, which has to look it up; only what is refused here must
+// be told first if it is known.
 func (b *Book) reserve(o *op) error {
-	if err := b.admitting(); err != nil {
-		return err
-	}
 	r := &o.request
+	a := b.ledger.account(r.Scope)
+	ask := journal.Change{Amount: r.Tokens, Cost: r.Cost, Requests: 1}
+	full, err := b.admitted(o, a, ask)
+	if err == nil {
+		b.entries = append(b.entries, journal.Entry{Kind: journal.Reserve, RID: o.rid, Change: ask, Scope: r.Scope, Key: r.Key,
+			Model: r.Model, Prices: o.prices, Named: r.RID != ""})
+		return nil
+	}
 	if h := b.ledger.holds[o.rid]; h != nil {
 		return h.again(r)
 	}
-	if r.Key != "" && b.ledger.keys[r.Key] != nil {
-		return fmt.Errorf("%w: key %q is served by reservation %q", ErrInFlight, r.Key, b.ledger.keys[r.Key].rid)
+	if full != nil && r.MaxWait > 0 {
+		b.wait(o, full)
 	}
-	a := b.ledger.account(r.Scope)
+	return err
+}
+
+// admitted returns nil if the reserve may be booked. full is the account that
+// others hold full, if that is all that is in the way.
+func (b *Book) admitted(o *op, a *account, ask journal.Change) (full *account, err error) {
+	r := &o.request
+	if err := b.admitting(); err != nil {
+		return nil, err
+	}
+	if r.Key != "" {
+		if other := b.ledger.keys[r.Key]; other != nil {
+			return nil, fmt.Errorf("%w: key %q is served by reservation %q", ErrInFlight, r.Key, other.rid)
+		}
+	}
 	if !o.priced && a.capped(CostUnit) {
-		return fmt.Errorf("%w: scope %q has a money limit and the price of model %q is not known; give Request.Cost or a Pricer that knows it", ErrNoPrice, r.Scope, r.Model)
+		return nil, fmt.Errorf("%w: scope %q has a money limit and the price of model %q is not known; give Request.Cost or a Pricer that knows it", ErrNoPrice, r.Scope, r.Model)
 	}
-	ask := journal.Change{Amount: r.Tokens, Cost: r.Cost, Requests: 1}
-	refused := admit(a, ask, false)
-	full := a
-	if refused != nil {
-		full = b.ledger.accounts[refused.Scope]
-	} else if o.waitsAt == nil {
+	if refused := admit(a, ask, false); refused != nil {
+		if refused.Busy {
+			full = b.ledger.accounts[refused.Scope]
+		}
+		return full, refused
+	}
+	if o.waitsAt == nil {
 		if full = a.crowded(); full != nil {
-			refused = full.behind(ask)
+			return full, full.behind(ask)
 		}
 	}
-	if refused != nil {
-		if refused.Busy && r.MaxWait > 0 {
-			b.wait(o, full)
-		}
-		return refused
-	}
-	b.entries = append(b.entries, journal.Entry{Kind: journal.Reserve, RID: o.rid, Change: ask, Scope: r.Scope, Key: r.Key,
-		Model: r.Model, Prices: o.prices, Named: r.RID != ""})
-	return nil
+	return nil, nil
 }
 
 // again answers a second reserve of a rid: it is never a second hold.
@@ -346,7 +365,7 @@ func (b *Book) catchUp() error {
 	from := b.pos
 	for e, err := range b.journal.Entries(b.ctx, b.pos) {
 		if err == nil {
-			_, err = b.ledger.apply(&e)
+			err = b.ledger.apply(&e, new(undo))
 		}
 		if err != nil {
 			b.breakDown(err)

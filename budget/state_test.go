@@ -17,7 +17,7 @@ func made(t *testing.T, state string) *hold {
 	t.Helper()
 	l := newLedger()
 	reserve := journal.Entry{Kind: journal.Reserve, RID: "r", T: 1, Change: journal.Change{Amount: 100, Requests: 1}}
-	_, err := l.apply(&reserve)
+	err := l.apply(&reserve, new(undo))
 	require.NoError(t, err)
 	h := l.holds["r"]
 	do := func(entries []journal.Entry, err error) {
@@ -25,7 +25,7 @@ func made(t *testing.T, state string) *hold {
 		require.NoError(t, err)
 		for _, e := range entries {
 			e.RID, e.T = "r", 2
-			_, err := l.apply(&e)
+			err := l.apply(&e, new(undo))
 			require.NoError(t, err)
 		}
 	}
