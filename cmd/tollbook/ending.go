@@ -41,6 +41,7 @@ func judge(ctx context.Context, err error, attempts int, booked budget.Receipt) 
 		return stopped{err}
 	case isPause(err), middleware.IsDenied(err):
 		return err
+	case errors.Is(err, errBroken):
 	case booked.State == budget.StateRefunded:
 		// Nothing ever left, after all attempts: it would be the same for the
 		// other items, and they have done nothing wrong.

@@ -39,6 +39,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 		Outputs: o.outputs(), Abort: abort, Progress: progress,
 	}, j.do)
 	stop()
+	guard.Wait()
 	report := book.Report()
 	end := conclude(sum, err, &report)
 	end.Sent, end.Requests = j.sent.Load(), j.requests.Load()

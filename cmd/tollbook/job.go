@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -41,22 +43,26 @@ func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line,
 	f := &flight{job: j}
 	ctx, land := f.launch(ctx)
 	defer land()
-	var booked budget.Receipt
 	ctx = middleware.WithScope(middleware.WithKey(ctx, t.Key), t.ShardName())
-	ctx = middleware.WithReceipt(ctx, func(r budget.Receipt) { booked = r })
 
 	attempts := 0
 	for {
-		resp, err := j.call(ctx, f, t.Item)
-		attempts += int(booked.Attempts)
+		// Of a stream that is cut by the end of ctx it may come late.
+		var receipt atomic.Pointer[budget.Receipt]
+		resp, err := j.call(middleware.WithReceipt(ctx, func(r budget.Receipt) { receipt.Store(&r) }), f, t.Item)
+		booked := budget.Receipt{}
+		if r := receipt.Load(); r != nil {
+			booked = *r
+		}
+		attempts += max(1, int(booked.Attempts))
 		switch {
 		case err == nil && retry.StatusClass(resp.status, resp.header).Again():
 			return checkpoint.Line{}, gaveUp(attempts, resp)
 		case err == nil:
 			return j.line(t.Key, booked.RID, resp)
 		case errors.Is(err, errBroken) && ctx.Err() == nil && attempts < j.attempts:
-			// The guard cannot try a stream again once it handed it on. It has
-			// closed this call; the next is one of its own.
+			// The guard has handed this one on and closed its reservation, so
+			// that the next call has one of its own.
 		default:
 			return checkpoint.Line{}, judge(ctx, err, attempts, booked)
 		}
@@ -136,16 +142,30 @@ func (j *job) call(ctx context.Context, f *flight, it item) (*response, error) {
 	return &response{resp.StatusCode, resp.Header, body}, err
 }
 
-// readAnswer reads an answer to its end.
+// errBroken is a success without a whole answer.
+var errBroken = errors.New("no whole answer came")
+
+// readAnswer reads an answer to its end. One of success must be what was asked
+// for: proxies put pages of their own, and some providers their errors, behind
+// a status of 200.
 func readAnswer(resp *http.Response, stream bool) ([]byte, error) {
-	if stream && resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+	success := resp.StatusCode < 300
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); stream && success && media == "text/event-stream" {
 		return assemble(resp.Body)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && len(body) > maxAnswer {
-		err = fmt.Errorf("the answer is longer than %d MiB", maxAnswer>>20)
+	var top map[string]json.RawMessage
+	switch {
+	case err != nil || !success:
+		return body, err
+	case len(body) > maxAnswer:
+		return nil, fmt.Errorf("%w: it is longer than %d MiB", errBroken, maxAnswer>>20)
+	case json.Unmarshal(body, &top) != nil:
+		return nil, fmt.Errorf("%w: it is no JSON object", errBroken)
+	case top["choices"] == nil && top["data"] == nil:
+		return nil, fmt.Errorf("%w: it holds neither choices nor data", errBroken)
 	}
-	return body, err
+	return body, nil
 }
 
 // flight is one item on its way. Until its first attempt leaves, a run that

@@ -38,7 +38,7 @@ func readPin(state string) (*pin, error) {
 	}
 	var p pin
 	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, &exitError{Code: exitBroken, Err: fmt.Errorf("%s is damaged: %w", pinPath(state), err),
+		return nil, &exitError{Code: exitFailed, Err: fmt.Errorf("%s is damaged: %w", pinPath(state), err),
 			Hint: "restore it; without it nobody knows which input the state belongs to"}
 	}
 	if p.Version != pinVersion {

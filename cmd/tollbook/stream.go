@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,9 +13,6 @@ import (
 
 // maxAnswer bounds the answer of one item.
 const maxAnswer = 128 << 20
-
-// errBroken is a stream of which no whole answer came.
-var errBroken = errors.New("no whole answer came of the stream")
 
 // assemble reads a stream of chat or text completion chunks to its end and
 // returns the answer as the same request without "stream" would have got it:
@@ -30,9 +26,9 @@ func assemble(r io.Reader) ([]byte, error) {
 		case err == io.EOF && a.finished():
 			return a.body() // some servers send no end marker
 		case err == io.EOF:
-			return nil, fmt.Errorf("%w: it was cut", errBroken)
+			return nil, fmt.Errorf("%w: the stream was cut", errBroken)
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", errBroken, err)
+			return nil, fmt.Errorf("%w: the stream broke: %w", errBroken, err)
 		case string(data) == "[DONE]":
 			return a.body()
 		}
@@ -81,10 +77,10 @@ func (a *assembly) add(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	if err := dec.Decode(&chunk); err != nil {
-		return fmt.Errorf("%w: an event is no JSON object", errBroken)
+		return fmt.Errorf("%w: an event of the stream is no JSON object", errBroken)
 	}
 	if chunk["error"] != nil {
-		return fmt.Errorf("%w: the provider ended it with an error", errBroken)
+		return fmt.Errorf("%w: the provider ended the stream with an error", errBroken)
 	}
 	if a.answer == nil {
 		a.answer = object{}
@@ -203,7 +199,7 @@ func (a *assembly) finished() bool {
 // body is the answer as JSON.
 func (a *assembly) body() ([]byte, error) {
 	if len(a.choices) == 0 {
-		return nil, fmt.Errorf("%w: it held no choice", errBroken)
+		return nil, fmt.Errorf("%w: the stream held no choice", errBroken)
 	}
 	slices.SortFunc(a.choices, func(x, y object) int { return cmp.Compare(index(x), index(y)) })
 	for _, c := range a.choices {

@@ -66,14 +66,14 @@ func TestAssembleRefusesHalfAnswers(t *testing.T) {
 		stream io.Reader
 		want   string
 	}{
-		"empty":           {strings.NewReader(""), "it was cut"},
+		"empty":           {strings.NewReader(""), "the stream was cut"},
 		"only the marker": {strings.NewReader("data: [DONE]\n\n"), "no choice"},
-		"cut":             {strings.NewReader(chunk), "it was cut"},
-		"cut in an event": {strings.NewReader(chunk + "data: [DONE]"), "it was cut"},
+		"cut":             {strings.NewReader(chunk), "the stream was cut"},
+		"cut in an event": {strings.NewReader(chunk + "data: [DONE]"), "the stream was cut"},
 		"read error":      {io.MultiReader(strings.NewReader(chunk), iotest.ErrReader(errors.New("reset"))), "reset"},
-		"error event":     {strings.NewReader(chunk + "event: error\ndata: {\"error\":{\"message\":\"Hi\"}}\n\n"), "the provider ended it with an error"},
+		"error event":     {strings.NewReader(chunk + "event: error\ndata: {\"error\":{\"message\":\"Hi\"}}\n\n"), "the provider ended the stream with an error"},
 		"not JSON":        {strings.NewReader(chunk + "data: <html>\n\n"), "no JSON object"},
-		"odd shapes":      {strings.NewReader("data: {\"choices\":[7,{\"index\":\"x\",\"delta\":{\"tool_calls\":[7,{\"index\":0},[]]}}]}\n\n"), "it was cut"},
+		"odd shapes":      {strings.NewReader("data: {\"choices\":[7,{\"index\":\"x\",\"delta\":{\"tool_calls\":[7,{\"index\":0},[]]}}]}\n\n"), "the stream was cut"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := assemble(c.stream)

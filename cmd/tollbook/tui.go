@@ -39,8 +39,11 @@ func newUI(out, err io.Writer) *ui {
 // plain lines.
 func isLive(w io.Writer, env func(string) string) bool {
 	f, ok := w.(*os.File)
-	plain := env("NO_COLOR") != "" || env("CI") != "" || env("TERM") == "dumb"
-	return ok && !plain && term.IsTerminal(int(f.Fd()))
+	if !ok || env("NO_COLOR") != "" || env("CI") != "" || env("TERM") == "dumb" {
+		return false
+	}
+	width, _, err := term.GetSize(int(f.Fd())) // fails where there is no terminal
+	return err == nil && width > 0
 }
 
 // say prints a line for people. It may be called concurrently.

@@ -1,0 +1,195 @@
+package main
+
+// What becomes of an item, by the answers it gets and by when the run stops.
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/middleware"
+	"github.com/tollbook/tollbook/middleware/providertest"
+	"github.com/tollbook/tollbook/retry"
+)
+
+const (
+	chat      = `{"choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`
+	chatChunk = `{"choices":[{"index":0,"delta":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}`
+)
+
+// newJob is a job over a book in memory and a provider in memory.
+func newJob(t *testing.T, drain context.Context, base http.RoundTripper, limit int64) (*job, *budget.Book) {
+	t.Helper()
+	book := budget.Memory(budget.Tokens(limit))
+	j := &job{provider: &provider{base: "http://host/v1"}, drain: drain, attempts: 3, pace: &pacer{}}
+	guard := middleware.Transport(book, middleware.Base(departures{base}), middleware.Retry(retry.Policy{Attempts: 3, FirstWait: -1, Before: j.before}))
+	t.Cleanup(func() {
+		guard.Wait()
+		assert.NoError(t, book.Close())
+	})
+	j.client = &http.Client{Transport: guard}
+	return j, book
+}
+
+// task is the only item there is.
+func task(t *testing.T, edit ...string) checkpoint.Task[item] {
+	t.Helper()
+	it, err := parseItem([]byte(request("a", append([]string{`"messages"`, `"max_tokens": 10, "messages"`}, edit...)...)))
+	require.NoError(t, err)
+	return checkpoint.Task[item]{Item: it, Key: "a"}
+}
+
+func TestItemEnds(t *testing.T) {
+	streamed := []string{`"model"`, `"stream": true, "model"`}
+	serverError := providertest.JSON(500, `{"error":{"message":"no","type":"server_error"}}`)
+	page := providertest.JSON(200, "<h1>Welcome</h1>")
+	limited := providertest.JSON(429, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`)
+	for name, c := range map[string]struct {
+		edit    []string
+		answers []providertest.Answer
+		line    string // part of the output line; empty: none
+		check   func(t *testing.T, err error)
+	}{
+		"answer":                     {nil, []providertest.Answer{providertest.JSON(200, chat)}, `"status_code":200`, nil},
+		"stream":                     {streamed, []providertest.Answer{providertest.SSE(chatChunk)}, `"content":"Hi"`, nil},
+		"stream asked, whole answer": {streamed, []providertest.Answer{providertest.JSON(200, chat)}, `"content":"Hi"`, nil},
+		"refused for good":           {nil, []providertest.Answer{providertest.JSON(400, `{"error":{"code":"bad"}}`)}, `"status_code":400`, nil},
+		"redirect":                   {nil, []providertest.Answer{{Status: 307, Header: http.Header{"Location": {"http://elsewhere/v1"}}, Parts: []providertest.Part{providertest.Text("{}")}}}, `"status_code":307`, nil},
+		"broken stream, then whole":  {streamed, []providertest.Answer{providertest.SSE(chatChunk).CutAt(20), providertest.SSE(chatChunk)}, `"content":"Hi"`, nil},
+		"page of a proxy, then JSON": {nil, []providertest.Answer{page, providertest.JSON(200, chat)}, `"status_code":200`, nil},
+		"error behind 200":           {nil, []providertest.Answer{providertest.JSON(200, `{"error":{"code":"x"}}`), page, page}, "", isDead(3)},
+		"broken stream each time":    {streamed, []providertest.Answer{providertest.SSE(chatChunk).CutAt(20), providertest.SSE(chatChunk).CutAt(20), providertest.SSE(chatChunk).CutAt(20)}, "", isDead(3)},
+		"server error each time":     {nil, []providertest.Answer{serverError, serverError, serverError}, "", isDead(3)},
+		"rate limited each time": {nil, []providertest.Answer{limited, limited, limited}, "", func(t *testing.T, err error) {
+			assert.WithinDuration(t, time.Now().Add(patience), middleware.RetryAt(err), time.Second)
+			assert.False(t, isPause(err))
+		}},
+		"quota": {nil, []providertest.Answer{providertest.JSON(429, `{"error":{"code":"insufficient_quota"}}`)}, "", func(t *testing.T, err error) {
+			assert.True(t, isPause(err))
+			assert.Equal(t, "quota", reasonOf(err))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				provider := providertest.New(providertest.Options{})
+				provider.Expect(t, c.answers...)
+				j, book := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+				j.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+				line, err := j.do(t.Context(), task(t, c.edit...))
+				if c.line != "" {
+					require.NoError(t, err)
+					assert.Contains(t, string(line.JSON), c.line)
+				} else {
+					require.Error(t, err)
+					assert.Empty(t, line.JSON)
+					c.check(t, err)
+				}
+				assert.Zero(t, book.Report().Open)
+			})
+		})
+	}
+}
+
+// isDead wants a dead letter, which checkpoint records with its attempts.
+func isDead(attempts int) func(*testing.T, error) {
+	return func(t *testing.T, err error) {
+		dead := checkpoint.Dead(attempts, errors.Unwrap(err))
+		assert.Equal(t, dead, err)
+	}
+}
+
+func TestUnreachableProviderIsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := roundTrip(func(r *http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+		j, book := newJob(t, t.Context(), refused, 1_000_000)
+		_, err := j.do(t.Context(), task(t))
+		assert.True(t, isPause(err))
+		assert.Equal(t, "provider", reasonOf(err))
+		assert.Zero(t, book.Report().Tokens.Net)
+	})
+}
+
+// case 14: where the book cannot write, nothing leaves and the run fails.
+func TestClosedBookIsAFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider := providertest.New(providertest.Options{})
+		j, book := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+		require.NoError(t, book.Close())
+		_, err := j.do(t.Context(), task(t))
+		assert.True(t, isPause(err), "it stops the run")
+		assert.Empty(t, reasonOf(err), "and is no pause of the contract")
+		assert.Zero(t, provider.Seen().Requests)
+	})
+}
+
+// A run that stops takes back what waits and lets finish what has left.
+func TestDraining(t *testing.T) {
+	t.Run("waits for its time", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			provider := providertest.New(providertest.Options{})
+			drain, stop := context.WithCancel(t.Context())
+			j, book := newJob(t, drain, provider.RoundTripper(), 1_000_000)
+			j.pace.RPM = 1
+			require.NoError(t, j.pace.wait(t.Context(), 0))
+			ended := make(chan error, 1)
+			go func() {
+				_, err := j.do(t.Context(), task(t))
+				ended <- err
+			}()
+			synctest.Wait()
+			stop()
+			err := <-ended
+			assert.ErrorIs(t, err, errDraining)
+			assert.True(t, isPause(err), "the item stays pending")
+			assert.Zero(t, provider.Seen().Requests)
+			assert.Zero(t, book.Report().Requests)
+		})
+	})
+	t.Run("waits for room", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			provider := providertest.New(providertest.Options{})
+			drain, stop := context.WithCancel(t.Context())
+			j, book := newJob(t, drain, provider.RoundTripper(), 100)
+			held, err := book.Reserve(t.Context(), budget.Request{Tokens: 99})
+			require.NoError(t, err)
+			defer held.Close()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := j.do(t.Context(), task(t))
+				ended <- err
+			}()
+			synctest.Wait()
+			stop()
+			assert.ErrorIs(t, <-ended, errDraining)
+			assert.Zero(t, provider.Seen().Requests)
+		})
+	})
+	t.Run("has left", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			provider := providertest.New(providertest.Options{Latency: time.Minute})
+			drain, stop := context.WithCancel(t.Context())
+			j, _ := newJob(t, drain, provider.RoundTripper(), 1_000_000)
+			ended := make(chan checkpoint.Line, 1)
+			go func() {
+				line, err := j.do(t.Context(), task(t))
+				assert.NoError(t, err)
+				ended <- line
+			}()
+			synctest.Wait()
+			stop()
+			assert.Contains(t, string((<-ended).JSON), `"status_code":200`)
+		})
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
