@@ -93,6 +93,7 @@ func TestInputBound(t *testing.T) {
 		{"a message", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `}`, 9},
 		{"settings cost nothing", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"temperature":0.5,"metadata":{"a":"b c d"},"user":"x",` + hello + `}`, 9},
 		{"what is not known may reach the model", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"chat_template_kwargs":{"system":"one two"},` + hello + `}`, 11},
+		{"members of other endpoints", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"prompt":"a b",` + hello + `}`, 11},
 		{"a name", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"user","name":"x y","content":null}]}`, 10},
 		{"parts", meter.OpenAIChat, message(`[{"type":"text","text":"a b"},{"type":"text","text":"c"}]`), 10},
 		{"a part alone", meter.OpenAIChat, message(`{"type":"text","text":"a b"}`), 9},

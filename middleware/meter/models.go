@@ -70,8 +70,8 @@ func maxOutput(model string) (tokens int64, known bool) {
 }
 
 // outputs holds the output limits of common models, as models.dev lists them
-// (github.com/anomalyco/models.dev, MIT, commit f3fc6922 of 2026-07-02); the
-// plain completion models from OpenAI's model pages of the same month.
+// (github.com/anomalyco/models.dev, MIT, commit f3fc6922 of 2026-07-02); those
+// of the plain completion models and chatgpt-4o-latest are from OpenAI's pages.
 var outputs = map[string]int64{
 	"gpt-3.5-turbo": 4_096, "gpt-35-turbo": 4_096, "gpt-3.5-turbo-instruct": 4_096,
 	"davinci-002": 16_384, "babbage-002": 16_384,

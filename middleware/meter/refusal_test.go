@@ -71,6 +71,7 @@ func TestRefused(t *testing.T) {
 		{"case 38: a gateway's budget", 429, `{"error":{"type":"budget_exceeded","code":"429"}}`, refusal{Unbilled: true, Stop: true, Code: "budget_exceeded"}},
 		{"a gateway's budget under 400", 400, `{"error":{"type":"budget_exceeded","code":"400"}}`, refusal{Unbilled: true, Stop: true, Code: "budget_exceeded"}},
 		{"case 39", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API."}}`, refusal{Unbilled: true, Stop: true, Code: "invalid_request_error"}},
+		{"case 39: not under another status", 500, `{"error":{"type":"x","message":"Your credit balance is too low"}}`, refusal{Code: "x"}},
 		{"case 39: not in another field", 400, `{"error":{"type":"invalid_request_error","message":"m","param":"credit balance is too low"}}`, refusal{Unbilled: true, Code: "invalid_request_error"}},
 
 		{"case 40: per day", 429, gemini("GenerateRequestsPerDayPerProject", ""), refusal{Unbilled: true, Stop: true, Code: "RESOURCE_EXHAUSTED"}},

@@ -102,6 +102,7 @@ func TestStreamHides(t *testing.T) {
 	for _, c := range []struct{ name, stream, want string }{
 		{"the usage chunk", delta("a") + stop + bare(5, 1) + done, delta("a") + stop + done},
 		{"without choices", delta("a") + `data: {"usage":{"prompt_tokens":1,"completion_tokens":1}}` + "\n\n" + done, delta("a") + done},
+		{"not a second blank line", bare(5, 1) + "\n" + done, "\n" + done},
 		{"with its other fields", delta("a") + "event: message\nid: 3\n" + bare(5, 1) + done, delta("a") + done},
 		{"carriage returns", "data: {\"choices\":[],\"usage\":{\"total_tokens\":2}}\r\n\r\ndata: [DONE]\r\n\r\n", "data: [DONE]\r\n\r\n"},
 		{"no blank lines", strings.ReplaceAll(delta("a")+bare(5, 1)+done, "\n\n", "\n"), strings.ReplaceAll(delta("a")+done, "\n\n", "\n")},
@@ -140,6 +141,8 @@ func TestStreamOfSeveralChoices(t *testing.T) {
 	}
 	_, r := watch(stream(2, false), []byte(chunk(0, "stop")+chunk(0, "stop")), 99)
 	require.False(t, r.Stopped || r.Final, "one of two is still being written")
+	_, r = watch(stream(2, false), []byte(chunk(0, "stop")+chunk(7, "stop")), 99)
+	require.False(t, r.Stopped || r.Final, "7 is none of two")
 	_, r = watch(stream(2, false), []byte(chunk(1, "stop")+chunk(0, "stop")), 99)
 	require.True(t, r.Stopped && r.Final)
 }
@@ -201,6 +204,7 @@ func TestLongestLine(t *testing.T) {
 			body := before + line + "\n" + done
 			whole, want := watch(stream(1, true), []byte(body), len(body))
 			require.Equal(t, length <= 1<<20, want.Usage.Known())
+			require.Equal(t, length > 1<<20 || before != "", whole == body, "taken out whole or not at all")
 			for _, n := range []int{1000, 1 << 16, length - 1} {
 				split, got := watch(stream(1, true), []byte(body), n)
 				require.True(t, whole == split, "line of %d, split by %d", length, n)

@@ -53,6 +53,7 @@ func TestUsage(t *testing.T) {
 		{"above 64 bits", `{"prompt_tokens":99999999999999999999,"completion_tokens":5}`, unreadable},
 		{"parts above the whole", `{"prompt_tokens":12,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":13}}`, unreadable},
 		{"a bad detail", `{"prompt_tokens":12,"completion_tokens":5,"completion_tokens_details":{"reasoning_tokens":-5}}`, unreadable},
+		{"twice, the higher counts", `{"prompt_tokens":12,"completion_tokens":5,"completion_tokens":1}`, usage{Input: 12, Output: 5}},
 		{"a side missing", `{"prompt_tokens":12}`, unreadable},
 		{"empty", `{}`, unreadable},
 		{"a list", `[12,5]`, unreadable},
