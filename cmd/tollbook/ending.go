@@ -22,6 +22,7 @@ func (e stopped) Unwrap() error { return e.error }
 var (
 	errDraining    = errors.New("the run is stopping")
 	errUnreachable = errors.New("the provider cannot be reached")
+	errOutage      = errors.New("the provider is in trouble")
 )
 
 func isPause(err error) bool {
@@ -31,7 +32,7 @@ func isPause(err error) bool {
 
 // judge says what an item's error means for the run: a pause stops it, a fault
 // of our own too. Any other failure after an attempt is the item's.
-func judge(ctx context.Context, err error, attempts int, booked budget.Receipt) error {
+func (j *job) judge(ctx context.Context, err error, attempts int, booked budget.Receipt) error {
 	switch {
 	case errors.Is(context.Cause(ctx), errDraining):
 		return stopped{errDraining}
@@ -47,7 +48,7 @@ func judge(ctx context.Context, err error, attempts int, booked budget.Receipt) 
 		// other items, and they have done nothing wrong.
 		return stopped{fmt.Errorf("%w: %w", errUnreachable, err)}
 	}
-	return checkpoint.Dead(attempts, err)
+	return j.giveUp(attempts, err)
 }
 
 // ourFault reports whether the book could not be written.
@@ -65,7 +66,7 @@ func reasonOf(cause error) string {
 		return ""
 	case errors.Is(cause, budget.ErrExhausted), errors.Is(cause, budget.ErrBusy):
 		return "budget"
-	case errors.Is(cause, errUnreachable):
+	case errors.Is(cause, errUnreachable), errors.Is(cause, errOutage):
 		return "provider"
 	case !middleware.IsPause(cause):
 		return ""

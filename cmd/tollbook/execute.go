@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"time"
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/checkpoint"
@@ -27,6 +28,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	guard := middleware.Transport(book,
 		middleware.Base(departures{p.connect}),
 		middleware.Bounds(o.bounds()),
+		middleware.MaxWait(24*time.Hour), // open calls end, and a run that stops ends the wait
 		middleware.Timeouts(o.timeout, o.timeout),
 		middleware.Retry(retry.Policy{Attempts: o.attempts, Before: j.before}))
 	j.client = &http.Client{Transport: guard, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -31,6 +31,7 @@ type job struct {
 	bounds   meter.Options
 	sent     atomic.Int64 // items of which an attempt left
 	requests atomic.Int64 // attempts that left
+	givenUp  atomic.Int64 // items in a row
 }
 
 // do sends one item and says how it ended, in the words of checkpoint:
@@ -57,14 +58,15 @@ func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line,
 		attempts += max(1, int(booked.Attempts))
 		switch {
 		case err == nil && retry.StatusClass(resp.status, resp.header).Again():
-			return checkpoint.Line{}, gaveUp(attempts, resp)
+			return checkpoint.Line{}, j.stillFailing(attempts, resp)
 		case err == nil:
+			j.givenUp.Store(0)
 			return j.line(t.Key, booked.RID, resp)
 		case errors.Is(err, errBroken) && ctx.Err() == nil && attempts < j.attempts:
 			// The guard has handed this one on and closed its reservation, so
 			// that the next call has one of its own.
 		default:
-			return checkpoint.Line{}, judge(ctx, err, attempts, booked)
+			return checkpoint.Line{}, j.judge(ctx, err, attempts, booked)
 		}
 	}
 }
@@ -81,12 +83,12 @@ func (j *job) line(id, rid string, resp *response) (checkpoint.Line, error) {
 	return checkpoint.Line{Output: output, JSON: text}, err
 }
 
-// gaveUp is the error for an item whose last attempt got an answer that may be
-// another one next time.
-func gaveUp(attempts int, resp *response) error {
+// stillFailing is the error for an item whose last attempt got an answer that
+// may be another one next time.
+func (j *job) stillFailing(attempts int, resp *response) error {
 	err := retry.CheckStatus(resp.status, resp.header)
 	if resp.status != http.StatusTooManyRequests {
-		return checkpoint.Dead(attempts, errors.New(err.Error())) // without its RetryAt
+		return j.giveUp(attempts, errors.New(err.Error())) // without its RetryAt
 	}
 	at := middleware.RetryAt(err)
 	if at.IsZero() {
@@ -94,6 +96,18 @@ func gaveUp(attempts int, resp *response) error {
 	}
 	return checkpoint.Later(at, err)
 }
+
+// giveUp makes an item a dead letter; where several in a row would become one,
+// it is a pause: an outage must neither eat the budget nor use up the items.
+func (j *job) giveUp(attempts int, err error) error {
+	if j.givenUp.Add(1) < maxGivenUp {
+		return checkpoint.Dead(attempts, err)
+	}
+	return stopped{fmt.Errorf("%w: %d items in a row gave up after all attempts: %w", errOutage, maxGivenUp, err)}
+}
+
+// maxGivenUp is how many items in a row may give up before the run pauses.
+const maxGivenUp = 5
 
 // patience is when to come back to a provider that is over its rate and does
 // not say when.

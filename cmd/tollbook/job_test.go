@@ -72,9 +72,12 @@ func TestItemEnds(t *testing.T) {
 			assert.WithinDuration(t, time.Now().Add(patience), middleware.RetryAt(err), time.Second)
 			assert.False(t, isPause(err))
 		}},
-		"quota": {nil, []providertest.Answer{providertest.JSON(429, `{"error":{"code":"insufficient_quota"}}`)}, "", func(t *testing.T, err error) {
-			assert.True(t, isPause(err))
-			assert.Equal(t, "quota", reasonOf(err))
+		"quota":           {nil, []providertest.Answer{providertest.JSON(429, `{"error":{"code":"insufficient_quota"}}`)}, "", isQuota},                                               // case 38
+		"empty account":   {nil, []providertest.Answer{providertest.JSON(400, `{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}`)}, "", isQuota}, // case 39
+		"money is needed": {nil, []providertest.Answer{providertest.JSON(402, `{}`)}, "", isQuota},
+		"come back later": {nil, []providertest.Answer{{Status: 429, Header: http.Header{"Retry-After": {"1800"}}, Parts: limited.Parts}}, "", func(t *testing.T, err error) { // case 41
+			isQuota(t, err)
+			assert.WithinDuration(t, time.Now().Add(30*time.Minute), middleware.RetryAt(err), time.Second)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,6 +101,11 @@ func TestItemEnds(t *testing.T) {
 	}
 }
 
+func isQuota(t *testing.T, err error) {
+	assert.True(t, isPause(err))
+	assert.Equal(t, "quota", reasonOf(err))
+}
+
 // isDead wants a dead letter, which checkpoint records with its attempts.
 func isDead(attempts int) func(*testing.T, error) {
 	return func(t *testing.T, err error) {
@@ -114,6 +122,21 @@ func TestUnreachableProviderIsAPause(t *testing.T) {
 		assert.True(t, isPause(err))
 		assert.Equal(t, "provider", reasonOf(err))
 		assert.Zero(t, book.Report().Tokens.Net)
+	})
+}
+
+// An outage stops the run before it uses up budget and items.
+func TestOutageIsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider := providertest.New(providertest.Options{Faults: providertest.Faults{providertest.ServerErrorBilled: 1}})
+		j, _ := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+		for i := 1; i < maxGivenUp; i++ {
+			_, err := j.do(t.Context(), task(t))
+			assert.False(t, isPause(err), "item %d", i)
+		}
+		_, err := j.do(t.Context(), task(t))
+		assert.True(t, isPause(err))
+		assert.Equal(t, "provider", reasonOf(err))
 	})
 }
 

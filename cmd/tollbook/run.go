@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -117,6 +118,9 @@ func (o *runOptions) defaults() error {
 		if f.n < 1 || f.n > f.most {
 			return usageError("", "--%s is %d, expected 1 to %d", f.name, f.n, f.most)
 		}
+	}
+	if filepath.Base(o.errors) == filepath.Base(o.out) {
+		return usageError("", "--out %s and --errors %s must have different names", o.out, o.errors)
 	}
 	if o.timeout <= 0 {
 		return usageError("for example --timeout 90s", "--timeout is %v, expected a time above 0", o.timeout)

@@ -1,6 +1,6 @@
 package main
 
-// All printing is here and in progress.go. The rules:
+// All printing is here, in print_*.go and in progress.go. The rules:
 //
 //   - Data goes to stdout and is the only thing there. Everything for people
 //     goes to stderr.

@@ -1,0 +1,198 @@
+package main
+
+// What run prints when it is over: a summary for people on stderr, and with
+// --json the same on stdout.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/tollbook/tollbook/budget"
+)
+
+// runJSON is what run --json prints.
+type runJSON struct {
+	bookJSON
+	Items    int        `json:"items"`
+	Done     int        `json:"done"`
+	Failed   int        `json:"failed"`
+	Dead     int        `json:"dead"`
+	Pending  int        `json:"pending"`
+	Sent     int64      `json:"sent"`     // items of which an attempt left, in this run
+	Requests int64      `json:"requests"` // attempts that left, in this run
+	State    string     `json:"state"`    // done, paused, interrupted; failed with exit code 1
+	Reason   string     `json:"reason"`   // of a pause: budget, quota, provider
+	RetryAt  *time.Time `json:"retry_at"`
+	Overruns int64      `json:"overruns"`
+	Error    string     `json:"error,omitempty"`
+}
+
+// conclusion prints how a run ended and returns the error to exit with.
+func (u *ui) conclusion(c *conclusion, o *runOptions) error {
+	u.summary(c, o)
+	if o.asJSON {
+		v := runJSON{bookJSON: toBookJSON(c.Report), Items: c.Counts.Items, Done: c.Counts.Done, Failed: c.Counts.Failed, Dead: c.Counts.Dead,
+			Pending: c.Counts.Pending, Sent: c.Sent, Requests: c.Requests, State: c.State, Reason: c.Reason, Overruns: c.Report.Overruns}
+		if !c.RetryAt.IsZero() {
+			v.RetryAt = &c.RetryAt
+		}
+		if c.State == "failed" {
+			v.Error = c.Err.Error()
+		}
+		if err := u.data(v); err != nil {
+			return err
+		}
+	}
+	if c.code == exitDone {
+		return nil
+	}
+	return &exitError{Code: c.code} // all is said
+}
+
+// summary tells people how a run ended.
+func (u *ui) summary(c *conclusion, o *runOptions) {
+	n, r := c.Counts, c.Report
+	for _, repair := range c.Repairs {
+		u.say("repaired %s: %s", repair.Path, repair.What)
+	}
+	if n := len(r.Orphans); n > 0 {
+		u.say("%d calls were in flight when an earlier run ended; whether they were billed is not known, so they are charged what they held", n)
+	}
+	u.say("%s: %s", c.headline(), countsText(c))
+	u.say("sent %d items in %d requests; the book stands at %s", c.Sent, c.Requests, balanceText(r.Balance))
+	for _, l := range r.Limits {
+		u.say("limit %s", limitText(l))
+	}
+	if r.Overruns > 0 {
+		u.say("overrun: %d calls used %s tokens more than they held", r.Overruns, group(r.OverrunTokens))
+	}
+	if len(r.Unknown) > 0 {
+		u.say("charged what they held, because the bill is not known: %s", reasonsText(r.Unknown))
+	}
+	if n.Items > 0 {
+		u.say("answers are in %s, books in %s", o.out, o.state)
+	}
+	if hint := c.hint(o); hint != "" {
+		u.hint("%s", hint)
+	}
+}
+
+// headline is how the run ended, in a few words.
+func (c *conclusion) headline() string {
+	switch {
+	case c.State == "failed":
+		return "failed: " + c.Err.Error()
+	case c.State == "interrupted":
+		return "interrupted"
+	case c.Reason == "budget":
+		return "paused: the budget is used up"
+	case c.Reason == "quota":
+		return "paused: the provider's quota is used up"
+	case c.Reason == "provider":
+		return "paused: the provider is in trouble"
+	}
+	return "done"
+}
+
+// countsText says what became of the items.
+func countsText(c *conclusion) string {
+	n := c.Counts
+	parts := []string{fmt.Sprintf("%d of %d items are done", n.Done, n.Items)}
+	if n.Done == n.Items {
+		parts[0] = fmt.Sprintf("all %d items", n.Items)
+	}
+	if n.Pending > 0 {
+		parts = append(parts, fmt.Sprintf("%d to go", n.Pending))
+	}
+	if n.Failed+n.Dead > 0 {
+		parts = append(parts, fmt.Sprintf("%d failed", n.Failed+n.Dead))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reasonsText lists reasons with their counts, the most frequent first.
+func reasonsText(reasons map[string]int64) string {
+	words := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int { return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b)) })
+	for i, w := range words {
+		words[i] = fmt.Sprintf("%d %s", reasons[w], w)
+	}
+	return strings.Join(words, ", ")
+}
+
+// hint says what to do next; empty if there is nothing to do.
+func (c *conclusion) hint(o *runOptions) string {
+	again := "run the same command again to go on"
+	switch {
+	case c.State == "failed":
+		return ""
+	case c.State == "interrupted":
+		return again
+	case c.Reason == "budget":
+		if e, ok := errors.AsType[*budget.ExhaustedError](c.Err); ok && e.Asked > e.Limit && e.Limit > 0 {
+			return fmt.Sprintf("one call alone may cost %s: give it a lower output cap, or raise --budget and %s", amountText(e.Kind, e.Asked), again)
+		}
+		return "raise --budget and " + again
+	case c.Reason != "" && !c.RetryAt.IsZero():
+		return fmt.Sprintf("after %s %s", c.RetryAt.Format(time.RFC1123), again)
+	case c.Reason != "":
+		return again + ", once the provider answers: " + c.Err.Error()
+	case c.Counts.Retry > 0:
+		return fmt.Sprintf("the same command sends %d of the failed items again; the first failed with: %v", c.Counts.Retry, c.Err)
+	case c.Counts.Dead > 0:
+		return fmt.Sprintf("%d items gave up after all attempts; why stands in %s", c.Counts.Dead, filepath.Join(o.state, "shards", "marks.jsonl"))
+	case c.Counts.Failed > 0:
+		return fmt.Sprintf("why they failed stands in %s; they are not sent again", cmp.Or(o.errors, o.out))
+	}
+	return ""
+}
+
+// capsText says which limits a run has.
+func capsText(limits []budget.Limit) string {
+	var caps []string
+	for _, l := range limits {
+		if !l.Unlimited {
+			caps = append(caps, amountText(l.Unit, l.Max))
+		}
+	}
+	if caps == nil {
+		return "no limit"
+	}
+	return "limit " + strings.Join(caps, " and ")
+}
+
+// estimate prints what a batch would cost at most.
+func (u *ui) estimate(e *estimate, limits []budget.Limit, asJSON bool) error {
+	if asJSON {
+		return u.data(e)
+	}
+	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "items\t%s\n", group(int64(e.Items)))
+	fmt.Fprintf(w, "tokens at most\t%s: %s input, %s output\n", group(e.Tokens), group(e.Input), group(e.Output))
+	fmt.Fprintf(w, "largest call\t%s, %s\n", group(e.Largest.Tokens), e.Largest.CustomID)
+	w.Flush()
+	w = tabwriter.NewWriter(u.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "\nmodel\titems\ttokens\t\n")
+	for _, m := range e.Models {
+		fmt.Fprintf(w, "%s\t%s\t%s\t\n", m.Model, group(int64(m.Items)), group(m.Tokens))
+	}
+	w.Flush()
+	for _, l := range limits {
+		switch {
+		case l.Unit != budget.TokenUnit || l.Unlimited:
+		case e.Tokens <= l.Max:
+			u.say("the batch fits into %s, each request sent once", amountText(l.Unit, l.Max))
+		case e.Largest.Tokens > l.Max:
+			u.say("the largest call alone does not fit into %s", amountText(l.Unit, l.Max))
+		default:
+			u.say("the batch may need up to %s more than %s; calls hold their most and use less", amountText(l.Unit, e.Tokens-l.Max), amountText(l.Unit, l.Max))
+		}
+	}
+	return nil
+}
