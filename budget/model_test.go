@@ -61,7 +61,6 @@ type naive struct {
 	state    string // "", open, closed, refunded
 	hold     int64
 	attempts []attempt
-	unsent   int64
 	used     map[string]bool // evidence keys
 	last     int64           // figure the last attempt was reported with, -1 unknown
 }

@@ -1,0 +1,228 @@
+package budget
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// What each call comes to, in the leader: the rules of a reservation are in
+// state.go, those of limits in ledger.go; here they meet the book.
+
+// decide finds out what an op comes to and applies it to the ledger; commit
+// makes it durable or rollback takes it back.
+func (b *Book) decide(o *op) {
+	o.wrote, o.err, o.receipt = false, nil, Receipt{}
+	from := len(b.entries)
+	h, err := b.decision(o)
+	if err == nil && len(b.entries) > from {
+		err = b.applyFrom(from, h)
+		o.wrote = err == nil
+		if err != nil && o.kind == opReserve {
+			if known := b.ledger.holds[o.rid]; known != nil {
+				err = known.again(&o.request)
+			}
+		}
+	}
+	if err != nil {
+		o.err = err
+		return
+	}
+	if o.kind == opReserve && o.wrote {
+		h = b.undos[len(b.undos)-1].h
+		h.handle = Reservation{book: b, rid: h.rid, hold: h}
+	}
+	if h != nil {
+		o.hold = h
+		o.receipt = h.receipt()
+		o.receipt.Booked = o.wrote
+	}
+	b.freed = b.freed || o.wrote && o.kind != opReserve && o.kind != opExtend
+}
+
+// decision appends to b.entries what an op would write.
+func (b *Book) decision(o *op) (h *hold, err error) {
+	switch o.kind {
+	case opReserve:
+		return nil, b.reserve(o)
+	case opLimit:
+		return nil, b.setLimit(o.limit)
+	case opCancel:
+		b.cancel(o)
+		return nil, nil
+	case opRead:
+		o.read(b.ledger)
+		return nil, nil
+	case opFinish:
+		b.finished, b.freed = true, true // those who wait are told
+		return nil, nil
+	}
+	if h = o.hold; h == nil {
+		h = b.ledger.holds[o.rid]
+	}
+	if h == nil {
+		return nil, fmt.Errorf("%w: %s of %q: no such rid in the book, or it is past the horizon", ErrUnknown, opNames[o.kind], o.rid)
+	}
+	from := len(b.entries)
+	switch o.kind {
+	case opExtend:
+		err = b.extend(h, o)
+	case opSettle:
+		b.entries, err = h.settle(b.entries, o.usage, b.cost(h, o.usage))
+	case opRefund:
+		b.entries, err = h.refund(b.entries, o.last, o.why)
+	case opClose:
+		if h.state == StateOpen {
+			b.entries, err = h.settle(b.entries, Usage{Why: "closed without a result"}, money{})
+		}
+	case opReclaim:
+		b.entries = h.reclaim(b.entries)
+	case opAdjust:
+		b.entries, err = h.adjust(b.entries, o.evidence, b.cost(h, o.evidence.Usage))
+	}
+	if len(b.entries) > from && (h.forgotten || b.finished) {
+		b.entries = b.entries[:from]
+		if b.finished {
+			return nil, fmt.Errorf("%w: %s of %q", ErrBookClosed, opNames[o.kind], o.rid)
+		}
+		return nil, fmt.Errorf("%w: %s of %q: past the horizon", ErrUnknown, opNames[o.kind], o.rid)
+	}
+	return h, err
+}
+
+// applyFrom stamps and applies the entries from index i on, all or none.
+func (b *Book) applyFrom(i int, h *hold) error {
+	now, undone := b.now(), len(b.undos)
+	for j := i; j < len(b.entries); j++ {
+		e := &b.entries[j]
+		e.T = now
+		if h != nil {
+			e.RID = h.rid
+		}
+		b.undos = slices.Grow(b.undos, 1)[:len(b.undos)+1]
+		if err := b.ledger.applyTo(h, e, &b.undos[len(b.undos)-1]); err != nil {
+			b.undos = b.undos[:len(b.undos)-1]
+			b.unapply(undone)
+			b.entries = b.entries[:i]
+			return err
+		}
+	}
+	return nil
+}
+
+// reserve decides a reserve, or puts it into the waiting line. That the rid is
+// new is left to apply, which has to look it up; only what is refused here must
+// be told first if it is known.
+func (b *Book) reserve(o *op) error {
+	r := &o.request
+	a := b.ledger.account(r.Scope)
+	ask := journal.Change{Amount: r.Tokens, Cost: r.Cost, Requests: 1}
+	full, err := b.admitted(o, a, ask)
+	if err == nil {
+		b.entries = append(b.entries, journal.Entry{Kind: journal.Reserve, RID: o.rid, Change: ask, Scope: r.Scope, Key: r.Key,
+			Model: r.Model, Prices: o.prices, Named: r.RID != ""})
+		return nil
+	}
+	if h := b.ledger.holds[o.rid]; h != nil {
+		return h.again(r)
+	}
+	if full != nil && r.MaxWait > 0 {
+		b.wait(o, full)
+	}
+	return err
+}
+
+// admitted returns nil if the reserve may be booked. full is the account that
+// others hold full, if that is all that is in the way.
+func (b *Book) admitted(o *op, a *account, ask journal.Change) (full *account, err error) {
+	r := &o.request
+	if err := b.admitting(); err != nil {
+		return nil, err
+	}
+	if r.Key != "" {
+		if other := b.ledger.keys[r.Key]; other != nil {
+			return nil, fmt.Errorf("%w: key %q is served by reservation %q", ErrInFlight, r.Key, other.rid)
+		}
+	}
+	if !o.priced && a.capped(CostUnit) {
+		return nil, fmt.Errorf("%w: scope %q has a money limit and the price of model %q is not known; give Request.Cost or a Pricer that knows it", ErrNoPrice, r.Scope, r.Model)
+	}
+	if refused := admit(a, ask, false); refused != nil {
+		if refused.Busy {
+			full = b.ledger.accounts[refused.Scope]
+		}
+		return full, refused
+	}
+	if o.waitsAt == nil {
+		if full = a.crowded(); full != nil {
+			return full, full.behind(ask)
+		}
+	}
+	return nil, nil
+}
+
+// again answers a second reserve of a rid: it is never a second hold.
+func (h *hold) again(r *Request) error {
+	switch {
+	case h.each != r.Tokens || h.eachCost != r.Cost || h.account.scope != r.Scope:
+		return fmt.Errorf("%w: reservation %q is %s with %d tokens, %d picodollars on scope %q; asked are %d, %d on %q",
+			ErrConflict, h.rid, h.state, h.each, h.eachCost, h.account.scope, r.Tokens, r.Cost, r.Scope)
+	case h.state == StateOpen:
+		return fmt.Errorf("%w: reservation %q; take it over with Extend if its owner is gone", ErrInFlight, h.rid)
+	}
+	return &ClosedError{RID: h.rid, State: h.state, Call: "reserve"}
+}
+
+func (b *Book) extend(h *hold, o *op) (err error) {
+	from := len(b.entries)
+	if b.entries, err = h.extend(b.entries, o.last, o.why); err != nil {
+		return err
+	}
+	if err = b.admitting(); err == nil {
+		if refused := admit(h.account, b.entries[from].Change, true); refused != nil {
+			err = refused
+		}
+	}
+	if err != nil {
+		b.entries = b.entries[:from]
+	}
+	return err
+}
+
+// admitting returns why the book admits nothing more, if so.
+func (b *Book) admitting() error {
+	if b.finished {
+		return ErrBookClosed
+	}
+	return b.broken
+}
+
+func (b *Book) setLimit(l Limit) error {
+	if b.finished {
+		return ErrBookClosed
+	}
+	limit := b.ledger.account(l.Scope).caps[l.Unit]
+	if limit.set == !l.Unlimited && (l.Unlimited || limit.max == l.Max) {
+		return nil
+	}
+	e := journal.Entry{Kind: journal.Limit, Scope: l.Scope, Cap: &journal.Cap{Kind: l.Unit.String(), Max: l.Max, Unlimited: l.Unlimited}}
+	if l.Unlimited {
+		e.Cap.Max = 0
+	}
+	b.entries = append(b.entries, e)
+	return nil
+}
+
+// cost prices usage for a reservation: by what the caller knows, else by the
+// book's table. A reservation that holds no money costs none.
+func (b *Book) cost(h *hold, u Usage) money {
+	switch {
+	case u.Cost > 0 || h.eachCost == 0 || u.Known() && u.Total() == 0:
+		return money{u.Cost, true}
+	case b.pricer == nil || !u.Known():
+		return money{}
+	}
+	cost, err := b.pricer.Cost(h.model, u)
+	return money{cost, err == nil && cost >= 0 && cost <= MaxCost}
+}
