@@ -309,7 +309,7 @@ func TestWholeKill(t *testing.T) {
 		select {
 		case err := <-exited:
 			require.NoError(t, err)
-		case <-time.After(time.Duration(50+rnd.IntN(250)) * time.Millisecond):
+		case <-time.After(time.Duration(50+rnd.IntN(750)) * time.Millisecond):
 			w.bracket()
 			require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
 			<-exited
