@@ -40,7 +40,7 @@ func (m *memFS) dieAt(n int) (reached func() bool) {
 }
 
 func TestCrashAtEveryOperation(t *testing.T) {
-	ends := map[string]func(*memFS) *memFS{"kill": (*memFS).afterKill, "power cut": (*memFS).afterPowerCut}
+	ends := map[string]func(*memFS) *memFS{"kill": (*memFS).kill, "power cut": (*memFS).powerCut}
 	for first, crash1 := range ends {
 		for second, crash2 := range ends {
 			t.Run(first+", then "+second, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 						j.fs = crash2(j.fs)
 						pending = j.crashed(t, pending)
 						require.Zero(t, pending)
-						j.fs = j.fs.afterPowerCut()
+						j.fs = j.fs.powerCut()
 						j.complete(t)
 					})
 					if survived || t.Failed() {

@@ -36,6 +36,7 @@ type lineFile struct {
 	mu         sync.Mutex
 	collecting *batch // nil: nobody waits for the file
 	newest     *batch // the last one that collected; it may still be syncing
+	spare      []byte // for the lines of the next batch
 
 	// Used by the caller that commits, one at a time.
 	size   int64 // everything before it is durable
@@ -49,6 +50,9 @@ type batch struct {
 	err   error
 }
 
+// maxSpare bounds the memory kept between batches, in bytes.
+const maxSpare = 1 << 20
+
 // append returns when line and its newline are durable, or surely not in the
 // file, or the file is in doubt and poisoned.
 func (f *lineFile) append(line []byte, e ended) error {
@@ -56,8 +60,8 @@ func (f *lineFile) append(line []byte, e ended) error {
 	b, before := f.collecting, f.newest
 	first := b == nil
 	if first {
-		b = &batch{over: make(chan struct{})}
-		f.collecting, f.newest = b, b
+		b = &batch{over: make(chan struct{}), lines: f.spare[:0]}
+		f.collecting, f.newest, f.spare = b, b, nil
 	}
 	b.lines = append(append(b.lines, line...), '\n')
 	b.ends = append(b.ends, e)
@@ -75,6 +79,12 @@ func (f *lineFile) append(line []byte, e ended) error {
 	f.mu.Unlock()
 	b.err = f.commit(b)
 	close(b.over)
+	f.mu.Lock()
+	if cap(b.lines) <= maxSpare {
+		f.spare = b.lines
+	}
+	b.lines = nil
+	f.mu.Unlock()
 	return b.err
 }
 

@@ -35,12 +35,20 @@ func newMemFS() *memFS {
 	return &memFS{live: map[string]*memFile{".": nil}, synced: map[string]*memFile{".": nil}, locked: map[string]bool{}}
 }
 
-// afterKill is the disk as the next process finds it, afterPowerCut as the
-// machine finds it that comes up again.
-func (m *memFS) afterKill() *memFS { return m.clone(m.live, func(f *memFile) []byte { return f.data }) }
-func (m *memFS) afterPowerCut() *memFS {
+// kill leaves the disk as the next process finds it: all that was written is
+// there, but what was not synced still is not.
+func (m *memFS) kill() *memFS {
+	m.op, m.locked = nil, map[string]bool{}
+	return m
+}
+
+// powerCut is the disk as the machine finds it that comes up again.
+func (m *memFS) powerCut() *memFS {
 	return m.clone(m.synced, func(f *memFile) []byte { return f.synced })
 }
+
+// copy is the disk as it is, all synced.
+func (m *memFS) copy() *memFS { return m.clone(m.live, func(f *memFile) []byte { return f.data }) }
 
 func (m *memFS) clone(names map[string]*memFile, content func(*memFile) []byte) *memFS {
 	m.mu.Lock()

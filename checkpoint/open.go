@@ -238,7 +238,7 @@ func (r *recovery) readSource(ctx context.Context, i int, from int64) error {
 	s := &r.sources[i]
 	f, err := r.fsys.Open(s.path)
 	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+		return fmt.Errorf("checkpoint: read %s: %w", s.path, err)
 	}
 	defer f.Close()
 	if before := make([]byte, 1); from > 0 {
@@ -247,7 +247,7 @@ func (r *recovery) readSource(ctx context.Context, i int, from int64) error {
 		}
 	}
 	lines := 0
-	return scanLines(f, from, s.size, func(at span, line []byte, whole bool) error {
+	return scanLines(s.path, f, from, s.size, func(at span, line []byte) error {
 		if lines++; lines%1024 == 0 && ctx.Err() != nil {
 			return interrupted(ctx)
 		}

@@ -40,14 +40,14 @@ func stopped(t *testing.T) *job {
 	}
 	_, err := before.run(t.Context())
 	require.ErrorIs(t, err, checkpoint.ErrPaused)
-	j.fs = before.fs.afterKill()
+	j.fs = before.fs.copy()
 	_, err = j.run(t.Context())
 	require.ErrorIs(t, err, checkpoint.ErrPaused)
 	for i := range 3 {
 		name := j.state(fmt.Sprintf("%03d.json", i))
 		j.fs.write(name, before.file(name))
 	}
-	j.fs = j.fs.afterKill()
+	j.fs = j.fs.copy()
 	j.do, j.o.Workers, j.sent = newJob(0).do, 4, map[string]int{}
 	return j
 }
@@ -208,7 +208,7 @@ func TestRefused(t *testing.T) {
 			j := newJob(20)
 			j.resume(t, 20)
 			test.damage(j.fs, j.file(resultsFile))
-			before := j.fs.afterKill()
+			before := j.fs.copy()
 			j.sent = map[string]int{}
 			_, err := j.run(t.Context())
 			var damaged *checkpoint.DamagedError

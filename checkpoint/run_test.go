@@ -247,7 +247,10 @@ func TestInterrupt(t *testing.T) {
 					case <-time.After(time.Minute):
 						return line(task), nil
 					case <-ctx.Done():
-						return checkpoint.Line{}, ctx.Err()
+						if task.Index%2 == 0 {
+							return checkpoint.Line{}, checkpoint.Failed(ctx.Err())
+						}
+						return checkpoint.Line{}, errors.New("cut short")
 					}
 				}
 				time.AfterFunc(90*time.Second, func() { cancel(errors.New("ctrl-c")) })
@@ -283,7 +286,7 @@ func TestOtherInput(t *testing.T) {
 	_, err := j.run(t.Context())
 	require.NoError(t, err)
 	j.fs.write(j.state("LOCK"), "somebody else")
-	before := j.fs.afterKill()
+	before := j.fs.copy()
 
 	for name, keys := range map[string][]string{
 		"row on top":  {"new", "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"},
@@ -480,7 +483,7 @@ func TestFailedSync(t *testing.T) {
 	again, err := j.run(t.Context())
 	require.NoError(t, err)
 	require.LessOrEqual(t, again.Sent, sum.Pending)
-	j.fs = j.fs.afterPowerCut()
+	j.fs = j.fs.powerCut()
 	j.complete(t)
 }
 

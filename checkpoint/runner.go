@@ -82,6 +82,7 @@ func (r *runner[T]) one(ctx context.Context, s start) {
 		r.queue.stopPaused(err)
 	}
 	final, _ := errors.AsType[*finalError](err)
+	aborted := ctx.Err() != nil
 	switch at := retryAt(err); {
 	case len(line.JSON) > 0:
 		if err != nil && !pause {
@@ -91,12 +92,13 @@ func (r *runner[T]) one(ctx context.Context, s start) {
 	case pause:
 	case err == nil:
 		r.mark(t, done, 0, nil)
+	case aborted && (final == nil || errors.Is(err, context.Canceled)):
+		// Cut short by us: pending, even where the function calls it final.
 	case final != nil:
 		r.queue.note(err)
 		r.mark(t, final.end, final.attempts, err)
 	case !at.IsZero() && s.nth < maxStarts:
 		r.queue.park(s, at)
-	case ctx.Err() != nil: // aborted: pending
 	default:
 		r.queue.giveUp(err)
 	}

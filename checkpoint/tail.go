@@ -19,22 +19,22 @@ const maxLine = 256 << 20
 // span is a stretch of a file, in bytes.
 type span struct{ from, to int64 }
 
-// scanLines calls visit for each line of r between from and size. The line is
-// without its newline; whole is false for a last line that has none.
-func scanLines(r io.ReaderAt, from, size int64, visit func(at span, line []byte, whole bool) error) error {
+// scanLines calls visit for each line of the file between from and size, with
+// where it stands and without its newline; the last one may have had none.
+func scanLines(path string, r io.ReaderAt, from, size int64, visit func(at span, line []byte) error) error {
 	in := bufio.NewReaderSize(io.NewSectionReader(r, from, size-from), 1<<18)
 	var long []byte // what was read so far of a line longer than the buffer
 	for {
 		part, err := in.ReadSlice('\n')
 		if len(long)+len(part) > maxLine {
-			return fmt.Errorf("the line at byte %d is longer than %d bytes", from, maxLine)
+			return &DamagedError{path, fmt.Sprintf("the line at byte %d is longer than %d bytes", from, maxLine)}
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			long = append(long, part...)
 			continue
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return fmt.Errorf("checkpoint: read %s: %w", path, err)
 		}
 		line := part
 		if len(long) > 0 {
@@ -42,8 +42,7 @@ func scanLines(r io.ReaderAt, from, size int64, visit func(at span, line []byte,
 		}
 		if len(line) > 0 {
 			to := from + int64(len(line))
-			text, whole := bytes.CutSuffix(line, []byte{'\n'})
-			if err := visit(span{from, to}, text, whole); err != nil {
+			if err := visit(span{from, to}, bytes.TrimSuffix(line, []byte{'\n'})); err != nil {
 				return err
 			}
 			from = to
@@ -187,13 +186,14 @@ func keepAside(fsys disk.FS, path, aside string, bad []span) error {
 	return errors.Join(err, out.Close())
 }
 
-// appendTo opens a file for appending and makes it, durably, if it is missing.
+// appendTo opens a file for appending and makes it if it is missing. Its name
+// is durable afterwards, even if a run that died made it.
 func appendTo(fsys disk.FS, path string) (disk.File, error) {
 	f, err := fsys.Append(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = fsys.Create(path)
 	}
-	if f, err = fsys.Create(path); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
