@@ -95,19 +95,23 @@ func (c *conclusion) fail(err error) {
 	c.code = worst(exitFailed, exitCode(err), c.code)
 }
 
-// conclude reads from checkpoint's error how the run ended.
-func conclude(sum checkpoint.Summary, err error, report *budget.Report) *conclusion {
+// conclude reads from checkpoint's error how the run ended. cause is that of a
+// pause that took other items back, if there was one.
+func conclude(sum checkpoint.Summary, err, cause error, report *budget.Report) *conclusion {
 	c := &conclusion{State: "done", Err: err, Counts: sum.Counts, Repairs: sum.Repairs, Report: report}
 	paused, _ := errors.AsType[*checkpoint.PausedError](err)
+	if paused != nil && cause == nil {
+		cause = paused.Cause
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, checkpoint.ErrInterrupted):
 		c.State, c.code = "interrupted", exitInterrupted
-	case paused != nil && reasonOf(paused.Cause) == "":
-		c.fail(paused.Cause)
+	case paused != nil && reasonOf(cause) == "":
+		c.fail(cause)
 	case paused != nil:
-		c.State, c.code = "paused", exitPaused
-		c.Reason, c.RetryAt = reasonOf(paused.Cause), paused.RetryAt
+		c.State, c.code, c.Err = "paused", exitPaused, cause
+		c.Reason, c.RetryAt = reasonOf(cause), paused.RetryAt
 	case errors.Is(err, checkpoint.ErrFailed):
 		c.code = exitPartly
 	case errors.Is(err, checkpoint.ErrInput):

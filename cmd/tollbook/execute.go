@@ -24,7 +24,9 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	drain, abort, release := interrupts(ctx, ui)
 	defer release()
 
-	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, drain: drain, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
+	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
+	j.halt, j.cancel = context.WithCancel(drain)
+	defer j.cancel()
 	guard := middleware.Transport(book,
 		middleware.Base(departures{p.connect}),
 		middleware.Bounds(o.bounds()),
@@ -43,7 +45,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	stop()
 	guard.Wait()
 	report := book.Report()
-	end := conclude(sum, err, &report)
+	end := conclude(sum, err, j.cause, &report)
 	end.Sent, end.Requests = j.sent.Load(), j.requests.Load()
 	if err := book.Close(); err != nil {
 		end.fail(fmt.Errorf("closing the book: %w", err))

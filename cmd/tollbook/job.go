@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,9 +27,16 @@ type job struct {
 	provider *provider
 	apart    bool // failures have a file of their own
 	attempts int  // an item may have
-	drain    context.Context
 	pace     *pacer
 	bounds   meter.Options
+
+	// halt ends with the run's own end and with a pause that another item
+	// would not escape: then what waits is taken back.
+	halt   context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+	cause  error // of the first such pause; to be read when the run is over
+
 	sent     atomic.Int64 // items of which an attempt left
 	requests atomic.Int64 // attempts that left
 	givenUp  atomic.Int64 // items in a row
@@ -41,6 +49,19 @@ type job struct {
 //	other trouble after all attempts                          a dead letter
 //	no budget, no quota, an end of the run, a fault of ours   a pause
 func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
+	line, err := j.send(ctx, t)
+	// Without budget for one item, another that waits for room may still get it.
+	if err != nil && isPause(err) && !errors.Is(err, errDraining) && reasonOf(err) != "budget" {
+		j.once.Do(func() {
+			j.cause = err
+			j.cancel()
+		})
+	}
+	return line, err
+}
+
+// send makes the calls of one item.
+func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
 	f := &flight{job: j}
 	ctx, land := f.launch(ctx)
 	defer land()
@@ -194,7 +215,7 @@ type flightKey struct{}
 
 func (f *flight) launch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, flightKey{}, f))
-	unwatch := context.AfterFunc(f.job.drain, func() {
+	unwatch := context.AfterFunc(f.job.halt, func() {
 		if f.state.CompareAndSwap(0, 2) {
 			cancel(errDraining)
 		}

@@ -29,7 +29,9 @@ const (
 func newJob(t *testing.T, drain context.Context, base http.RoundTripper, limit int64) (*job, *budget.Book) {
 	t.Helper()
 	book := budget.Memory(budget.Tokens(limit))
-	j := &job{provider: &provider{base: "http://host/v1"}, drain: drain, attempts: 3, pace: &pacer{}}
+	j := &job{provider: &provider{base: "http://host/v1"}, attempts: 3, pace: &pacer{}}
+	j.halt, j.cancel = context.WithCancel(drain)
+	t.Cleanup(j.cancel)
 	guard := middleware.Transport(book, middleware.Base(departures{base}), middleware.Retry(retry.Policy{Attempts: 3, FirstWait: -1, Before: j.before}))
 	t.Cleanup(func() {
 		guard.Wait()
@@ -193,6 +195,24 @@ func TestDraining(t *testing.T) {
 			stop()
 			assert.ErrorIs(t, <-ended, errDraining)
 			assert.Zero(t, provider.Seen().Requests)
+		})
+	})
+	t.Run("waits, while another finds no quota", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			provider := providertest.New(providertest.Options{Faults: providertest.Faults{providertest.OutOfQuota: 1}})
+			j, _ := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+			j.pace.RPM = 1
+			ended := make(chan error, 2)
+			for range 2 {
+				go func() {
+					_, err := j.do(t.Context(), task(t))
+					ended <- err
+				}()
+			}
+			<-ended
+			<-ended
+			assert.Equal(t, "quota", reasonOf(j.cause))
+			assert.Equal(t, int64(1), provider.Seen().Requests)
 		})
 	})
 	t.Run("has left", func(t *testing.T) {
