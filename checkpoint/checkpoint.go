@@ -37,7 +37,8 @@
 //
 // Two runs with different state directories must not share an output. The order
 // of lines in an output is the order in which items ended. A time told by Later
-// does not outlive the run.
+// does not outlive the run, and after a kill an item that waited for one counts
+// as in flight.
 package checkpoint
 
 import (

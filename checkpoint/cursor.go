@@ -67,10 +67,10 @@ type cursor struct {
 
 func cursorName(shard int) string { return fmt.Sprintf("%03d.json", shard) }
 
-// errDamaged and errVersion are what readSealed finds wrong with a file.
+// errUnreadable and errVersion are what readSealed finds wrong with a file.
 var (
-	errDamaged = errors.New("it is cut short or its checksum does not fit")
-	errVersion = errors.New("unknown format version")
+	errUnreadable = errors.New("it is cut short or its checksum does not fit")
+	errVersion    = errors.New("unknown format version")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -94,17 +94,17 @@ const sealSize = len(`,"crc":"9a1b2c3d"}` + "\n")
 func unseal(b []byte, v any) error {
 	at := len(b) - sealSize
 	if at < 1 || !bytes.Equal(b[at:], fmt.Appendf(nil, `,"crc":"%08x"}`+"\n", crc32.Checksum(b[:at], castagnoli))) {
-		return errDamaged
+		return errUnreadable
 	}
 	var head struct{ Version int }
 	if err := json.Unmarshal(b, &head); err != nil {
-		return errDamaged
+		return errUnreadable
 	}
 	if head.Version != version {
 		return fmt.Errorf("%w %d, this program knows %d", errVersion, head.Version, version)
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%w: %w", errDamaged, err)
+		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func readManifest(fsys disk.FS, name string) (*manifest, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	case errors.Is(err, errDamaged), errors.Is(err, errVersion):
+	case errors.Is(err, errUnreadable), errors.Is(err, errVersion):
 		return nil, &DamagedError{name, err.Error() + "; " + tryAnew}
 	case err != nil:
 		return nil, fmt.Errorf("checkpoint: %w", err)

@@ -68,7 +68,7 @@ func Inspect(fsys disk.FS, dir string) ([]ShardStatus, error) {
 		var c cursor
 		err := readSealed(fsys, path, &c)
 		if err == nil {
-			err = sh.take(c)
+			err = sh.load(c)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // not saved yet

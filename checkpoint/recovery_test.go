@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/journal/disk"
 )
 
 // stopped is a run of 20 items that was killed: some have ended in each way,
@@ -91,7 +92,7 @@ func TestDamagedCursor(t *testing.T) {
 			require.Empty(t, j.sent)
 			require.Len(t, sum.Repairs, 1)
 			require.Equal(t, name, sum.Repairs[0].Path)
-			require.NotEmpty(t, j.fs.names(), name+".damaged")
+			require.Contains(t, j.fs.names(), name+".damaged")
 			shards, err := checkpoint.Inspect(j.fs, "state")
 			require.NoError(t, err)
 			require.Equal(t, 7, shards[1].Done)
@@ -142,7 +143,17 @@ func TestLostState(t *testing.T) {
 	j.resume(t, 5)
 }
 
-// A torn end is cut at any byte, kept aside and reported; complete JSON that
+// A cursor that was being written is swept, not read.
+func TestUnfinishedCursor(t *testing.T) {
+	j := newJob(20)
+	j.resume(t, 20)
+	name := j.state("001.json" + disk.TempSuffix)
+	j.fs.write(name, j.file(j.state("000.json")))
+	require.Empty(t, j.resume(t, 0).Repairs)
+	require.NotContains(t, j.fs.names(), name)
+}
+
+// case 70: a torn end is cut at any byte, kept aside and reported; complete JSON that
 // lacks only its newline gets it.
 func TestTornEnd(t *testing.T) {
 	for _, file := range []string{resultsFile, "state/shards/marks.jsonl"} {

@@ -176,6 +176,21 @@ func TestEveryEnding(t *testing.T) {
 		{Shard: 1, Items: 2, Done: 2, Low: 2}, {Shard: 2, Items: 2, Done: 1, Failed: 1, Low: 2}}, shards)
 }
 
+// One file may hold both kinds of lines; a resume tells them apart.
+func TestOneOutput(t *testing.T) {
+	j := newJob(10)
+	j.o.Outputs = []checkpoint.Output{{Path: resultsFile, Key: lineKey,
+		FailedLine: func(line []byte) bool { return bytes.Contains(line, []byte(`"shard":1`)) }}}
+	want := checkpoint.Counts{Items: 10, Done: 7, Failed: 3, Sent: 10}
+	sum, err := j.run(t.Context())
+	require.ErrorIs(t, err, checkpoint.ErrFailed)
+	require.Equal(t, want, sum.Counts)
+	j.o.Dir, want.Sent = "anew", 0 // all from the lines
+	sum, err = j.run(t.Context())
+	require.ErrorIs(t, err, checkpoint.ErrFailed)
+	require.Equal(t, want, sum.Counts)
+}
+
 // The three-line form, and items without a line.
 func TestRun(t *testing.T) {
 	o := checkpoint.Options[int]{Dir: t.TempDir(), Key: func(i int) string { return fmt.Sprint(i) }}

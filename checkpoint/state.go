@@ -62,17 +62,17 @@ func (s *shard) at(k int) end {
 	}
 }
 
-// take takes what a cursor says of the shard's items.
-func (s *shard) take(c cursor) error {
+// load takes what a cursor says of the shard's items.
+func (s *shard) load(c cursor) error {
 	if c.Items != s.n || c.Low < 0 || c.Low > s.n {
-		return fmt.Errorf("%w: %d items, low %d; the shard has %d", errDamaged, c.Items, c.Low, s.n)
+		return fmt.Errorf("%w: %d items, low %d; the shard has %d", errUnreadable, c.Items, c.Low, s.n)
 	}
 	for k := range c.Low {
 		s.ended.add(k)
 	}
 	s.low, s.next = c.Low, c.Low
 	if err := errors.Join(s.ended.addRanges(c.Above, c.Low, s.n), s.failed.addRanges(c.Failed, 0, s.n), s.dead.addRanges(c.Dead, 0, s.n)); err != nil {
-		return fmt.Errorf("%w: %w", errDamaged, err)
+		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	return nil
 }
