@@ -71,14 +71,17 @@ func TestUnknownUsesUpTheCap(t *testing.T) {
 	require.ErrorIs(t, l.say(20), budget.ErrExhausted)
 }
 
-// An answer cut short is a failed attempt that may have been billed.
+// An answer cut short is a failed attempt that may have been billed, also one
+// to a request for a stream.
 func TestCutAnswerIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, budget.Tokens(plenty))
-		l.provider.Expect(t, providertest.JSON(200, answered(60, 40)).CutAt(40), providertest.JSON(200, answered(60, 40)))
-		require.Equal(t, answered(60, 40), l.must(prompt))
-		l.tokens(100, hold(t, prompt))
-		require.Equal(t, map[string]int64{"cut answer": 1}, l.book.Report().Unknown)
+		for _, body := range []string{prompt, streamed} {
+			l := newLab(t, budget.Tokens(plenty))
+			l.provider.Expect(t, providertest.JSON(200, answered(60, 40)).CutAt(40), providertest.JSON(200, answered(60, 40)))
+			require.Equal(t, answered(60, 40), l.must(body))
+			l.tokens(100, hold(t, body))
+			require.Equal(t, map[string]int64{"cut answer": 1}, l.book.Report().Unknown)
+		}
 	})
 }
 
@@ -112,6 +115,47 @@ func TestErrorWithAGoodStatus(t *testing.T) {
 	_, err := l.do(context.Background(), prompt)
 	require.True(t, middleware.IsPause(err))
 	l.tokens(0, hold(t, prompt)) // no meter says that it was free
+}
+
+// bent is a meter that reads answers in a way of its own.
+type bent struct {
+	meter.Meter
+	bend func(*meter.Reading)
+}
+
+func (m bent) Watch(b meter.Bound, h http.Header, sent bool) meter.Watch {
+	return bentWatch{m.Meter.Watch(b, h, sent), m.bend}
+}
+
+type bentWatch struct {
+	meter.Watch
+	bend func(*meter.Reading)
+}
+
+func (w bentWatch) Reading() meter.Reading {
+	r := w.Watch.Reading()
+	w.bend(&r)
+	return r
+}
+
+// The guard takes a meter at its word, but for figures that cannot be.
+func TestMeterOfTheCaller(t *testing.T) {
+	with := func(bend func(*meter.Reading)) *lab {
+		l := newLab(t, budget.Tokens(plenty), middleware.Routes(meter.Route{Path: "chat/completions", Meter: bent{meter.OpenAIChat, bend}}))
+		const failure = `{"error":{"code":"server_error","message":"no"}}`
+		l.provider.Expect(t, providertest.JSON(200, failure), providertest.SSE(failure))
+		require.Equal(t, failure, l.must(prompt))
+		l.must(streamed)
+		return l
+	}
+	with(func(r *meter.Reading) {
+		if r.Failure != nil {
+			r.Failure.Unbilled = true
+		}
+	}).tokens(0, 0)
+	l := with(func(r *meter.Reading) { r.Usage = budget.Usage{Input: -1, Output: 5} })
+	l.tokens(0, hold(t, prompt)+hold(t, streamed))
+	require.Equal(t, map[string]int64{meter.Unreadable: 2}, l.book.Report().Unknown)
 }
 
 // DESIGN 7.1: which refusals are free.

@@ -6,12 +6,11 @@ package middleware_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"net/http/httptrace"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,7 +21,6 @@ import (
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/middleware"
 	"github.com/tollbook/tollbook/middleware/providertest"
-	"github.com/tollbook/tollbook/retry"
 )
 
 // case 19, real sockets: what fails before the body left is given back.
@@ -83,115 +81,32 @@ func TestNothingLeavesAfterTheVerdict(t *testing.T) {
 	require.Error(t, err)
 }
 
-// cases 38, 39, 40: stops, found by the structured error, end the call at its
-// first attempt and give its hold back.
-func TestQuotaIsAPause(t *testing.T) {
-	gemini := func(quota string) providertest.Answer {
-		return providertest.JSON(429, `{"error":{"code":429,"message":"no","status":"RESOURCE_EXHAUSTED","details":[`+
-			`{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequests`+quota+`"}]},`+
-			`{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"36s"}]}}`)
-	}
-	for name, a := range map[string]providertest.Answer{
-		"quota":          refusal(429, "insufficient_quota"),
-		"project":        refusal(429, "project_spend_limit_exceeded"),
-		"organization":   refusal(429, "organization_spend_limit_exceeded"),
-		"payment":        refusal(402, "billing"),
-		"gateway":        refusal(429, "budget_exceeded"),
-		"credit balance": providertest.JSON(400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}`),
-		"per day":        gemini("PerDay"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t, budget.Tokens(plenty))
-			l.provider.Expect(t, a)
-			_, err := l.do(context.Background(), prompt)
-			require.True(t, middleware.IsPause(err), "%v", err)
-			require.False(t, middleware.IsDenied(err))
-			require.True(t, middleware.RetryAt(err).IsZero())
-			l.tokens(0, 0)
-		})
-	}
-	t.Run("per minute", func(t *testing.T) {
+// A connection kept alive that turns out to be dead is another's fault: tried
+// again, and charged, since nobody knows what the provider saw.
+func TestDeadConnectionIsTriedAgain(t *testing.T) {
+	for _, reused := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLab(t, budget.Tokens(plenty))
-			l.provider.Expect(t, gemini("PerMinute"), providertest.JSON(200, answered(5, 5)))
-			begin := time.Now()
-			l.must(prompt)
-			require.GreaterOrEqual(t, time.Since(begin), 36*time.Second)
-			l.tokens(10, 0)
-		})
-	})
-}
-
-// cases 41, 43: a wait that is too long is not begun; what no header can mean
-// is none.
-func TestRetryAfter(t *testing.T) {
-	for _, c := range []struct {
-		value    string
-		min, max time.Duration
-	}{
-		{"2", 2 * time.Second, 4 * time.Second},
-		{"date+30s", 29 * time.Second, 32 * time.Second},
-		{"date-30s", 0, time.Second}, {"-1", 0, time.Second}, {"NaN", 0, time.Second}, {"1e100", 0, time.Second},
-		{"", 0, time.Second}, {"Fri, 31 Dec 99999 23:59:59 GMT", 0, time.Second},
-		{"1800", -1, 0},
-	} {
-		t.Run(c.value, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLab(t, budget.Tokens(plenty))
-				value := c.value
-				if by, ok := strings.CutPrefix(value, "date"); ok {
-					d, err := time.ParseDuration(by)
-					require.NoError(t, err)
-					value = time.Now().Add(d).UTC().Format(http.TimeFormat)
+			calls := 0
+			l := newLab(t, budget.Tokens(plenty), middleware.Base(base(func(r *http.Request) (*http.Response, error) {
+				calls++
+				resp := reply(r, 200, nil, answered(60, 40))
+				if calls > 1 {
+					return resp, nil
 				}
-				limited := refusal(429, "rate_limit_exceeded")
-				limited.Header = http.Header{"Retry-After": {value}}
-				l.provider.Expect(t, limited)
-				begin := time.Now()
-				if c.min < 0 {
-					_, err := l.do(context.Background(), prompt)
-					require.True(t, middleware.IsPause(err))
-					require.Equal(t, begin.Add(30*time.Minute), middleware.RetryAt(err))
-					require.Zero(t, time.Since(begin))
-					l.tokens(0, 0)
-					return
-				}
-				l.provider.Expect(t, providertest.JSON(200, answered(5, 5)))
-				l.must(prompt)
-				require.GreaterOrEqual(t, time.Since(begin), c.min)
-				require.LessOrEqual(t, time.Since(begin), c.max)
-			})
+				httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: reused})
+				return nil, errors.New("server closed idle connection") // net/http has no type for it
+			})))
+			resp, err := l.do(context.Background(), prompt)
+			if !reused {
+				require.ErrorContains(t, err, "idle")
+				l.tokens(0, hold(t, prompt))
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, drain(resp))
+			l.tokens(100, hold(t, prompt))
 		})
 	}
-}
-
-// case 44: as many attempts as the policy says, and then the provider's own
-// answer, whole. case 45: a final error is tried once.
-func TestLastRefusalIsHandedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
-		l := newLab(t, budget.Tokens(plenty), middleware.Logger(slog.New(slog.NewTextHandler(&log, nil))))
-		call := func(answers ...providertest.Answer) *http.Response {
-			l.provider.Expect(t, answers...)
-			r := request(context.Background(), prompt)
-			r.Header.Set("X-Stainless-Lang", "go")
-			r.Header.Set("X-Stainless-Retry-Count", "1")
-			resp, err := l.guard.RoundTrip(r)
-			require.NoError(t, err)
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.Contains(t, string(body), `"message":"no"`)
-			require.Same(t, r, resp.Request)
-			require.Equal(t, "false", resp.Header.Get("X-Should-Retry"))
-			l.tokens(0, 0)
-			return resp
-		}
-		limited := refusal(429, "slow_down")
-		require.Equal(t, 429, call(limited, limited, limited, limited).StatusCode)
-		require.EqualValues(t, 4, l.book.Report().Requests)
-		require.Equal(t, 400, call(refusal(400, "invalid_request_error")).StatusCode)
-		require.Equal(t, 1, strings.Count(log.String(), "retries by itself")) // case 44: warned, once
-	})
 }
 
 // case 45: a stalled attempt stays charged beside the one that answered.
@@ -209,23 +124,57 @@ func TestStalledAttemptStaysCharged(t *testing.T) {
 	})
 }
 
-// case 46: a further attempt that the book refuses is not made, and the
-// refusal is found in what the caller gets.
-func TestRefusedExtensionEndsTheCall(t *testing.T) {
+// Answers that are not handed on are let go: a short rest is read, so that the
+// connection serves again, a long one is not.
+func TestFailedAnswersAreLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, budget.Tokens(hold(t, prompt)))
-		l.provider.Expect(t, refusal(500, "server_error"))
+		var left []*tracked
+		l := newLab(t, budget.Tokens(plenty), middleware.Base(base(func(r *http.Request) (*http.Response, error) {
+			resp := reply(r, 500, nil, "")
+			size := 100 << 10
+			switch len(left) {
+			case 1:
+				size = 1 << 20
+			case 2:
+				resp = reply(r, 402, nil, "")
+			}
+			body := &tracked{rest: size}
+			left = append(left, body)
+			resp.Body = body
+			return resp, nil
+		})))
 		_, err := l.do(context.Background(), prompt)
-		var refused *budget.ExhaustedError
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, [2]int64{hold(t, prompt), 0}, [2]int64{refused.Asked, refused.Free()})
-		require.True(t, middleware.IsDenied(err) && middleware.IsPause(err))
-		var last *retry.StatusError
-		require.ErrorAs(t, err, &last)
-		require.Equal(t, 500, last.Status)
-		l.tokens(0, hold(t, prompt))
-		require.Equal(t, retry.Denied, retry.Classify(fmt.Errorf("outer: %w", err))) // no loop takes it up
+		require.True(t, middleware.IsPause(err))
+		require.Len(t, left, 3)
+		for _, body := range left {
+			require.True(t, body.closed)
+		}
+		require.Equal(t, [3]bool{true, false, true}, [3]bool{left[0].rest == 0, left[1].rest == 0, left[2].rest == 0})
 	})
+}
+
+type tracked struct {
+	rest   int
+	closed bool
+}
+
+func (b *tracked) Read(p []byte) (int, error) {
+	if b.rest == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), b.rest)
+	b.rest -= n
+	return n, nil
+}
+
+func (b *tracked) Close() error { b.closed = true; return nil }
+
+// A base that panics leaves nothing open, and charges.
+func TestPanicIsClosed(t *testing.T) {
+	l := newLab(t, budget.Tokens(plenty), middleware.Base(base(func(*http.Request) (*http.Response, error) { panic("bug") })))
+	require.PanicsWithValue(t, "bug", func() { _, _ = l.do(context.Background(), prompt) })
+	l.guard.Wait()
+	l.tokens(0, hold(t, prompt))
 }
 
 // A redirect is another call with another rid, and costs nothing itself.

@@ -5,6 +5,7 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -37,7 +38,7 @@ func TestCancelledCallsAreClosedOnce(t *testing.T) {
 	}{
 		"before dispatch": {base: func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done() // as a dial does
-			return nil, context.Cause(r.Context())
+			return nil, errors.New("dial: given up")
 		}, closes: journal.Refund},
 		"before the first byte": {answer: stall, closes: journal.Settle, assumed: held, calls: 1},
 		"after 3 chunks": {answer: func() providertest.Answer {

@@ -87,11 +87,10 @@ func stainless(req *http.Request) bool { return req.Header.Get("X-Stainless-Lang
 
 // fail gives an error the form in which its receiver lets it be.
 func (g *Guard) fail(req *http.Request, err error) (*http.Response, error) {
-	ours := IsDenied(err) || IsPause(err)
-	if !ours || req.Context().Err() != nil || (!g.denyByResponse && !stainless(req)) {
-		return nil, err
+	if (g.denyByResponse || stainless(req)) && (IsDenied(err) || IsPause(err)) {
+		return synthetic(req, err), nil
 	}
-	return synthetic(req, err), nil
+	return nil, err
 }
 
 func synthetic(req *http.Request, err error) *http.Response {

@@ -114,7 +114,10 @@ func request(ctx context.Context, body string) *http.Request {
 	return r
 }
 
+// do makes a call. What is left of it ends with the test.
 func (l *lab) do(ctx context.Context, body string) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	l.t.Cleanup(cancel)
 	return l.guard.RoundTrip(request(ctx, body))
 }
 

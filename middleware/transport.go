@@ -204,6 +204,12 @@ func (c *call) reserve() (err error) {
 
 // run makes the attempts and closes the reservation; a stream closes it later.
 func (c *call) run() (*http.Response, error) {
+	over := false
+	defer func() {
+		if !over { // a base, a meter or a policy of the caller's panicked
+			c.close(result{why: "broken off"})
+		}
+	}()
 	policy := c.guard.retry
 	before := policy.Before
 	policy.Before = func(ctx context.Context, next retry.Attempt) error {
@@ -221,17 +227,15 @@ func (c *call) run() (*http.Response, error) {
 			resp.Header.Set(headerRetry, "false")
 		}
 	}
-	if err == nil && c.streamed {
-		return resp, nil
-	}
+	over = true
 	if err != nil {
 		c.release()
+		resp = nil
 	}
-	c.close(c.last)
-	if err != nil {
-		return nil, err
+	if !c.streamed {
+		c.close(c.last)
 	}
-	return resp, nil
+	return resp, err
 }
 
 // extend lets go of the last attempt's answer and takes the hold of the next.
