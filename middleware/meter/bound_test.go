@@ -103,14 +103,14 @@ func TestInputBound(t *testing.T) {
 			message(`[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A A ", 1000) + `"}},{"type":"text","text":"what?"}]`), 8 + 50_000},
 		{"tool calls of earlier turns", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"assistant","tool_calls":[{"id":"x", "function":{"name":"f"}}]}]}`, 7 + 2},
 		{"a nested schema as its JSON", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"tools":[{"type":"function","function":{"name":"f","parameters":
-			{"type":"object","properties":{"a":{"type":"object","properties":{"b": "c d e"}}}}}}]}`, 9 + 12 + 7 + 1 + 3 + 3 + 1 + 1 + 4},
+			{"type":"object","properties":{"a":{"type":"object","properties":{"b": "c d e"}}}}}}]}`, 9 + 4 + 12 + 7 + 1 + 3 + 3 + 1 + 1 + 4},
 		{"what the formula does not cover, as its JSON", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"functions":[{"name":"f","description":"a b.","strict":true,"parameters":
 			{"type":"object","required":["a"],"additionalProperties":false,"properties":{"a":{"type":["string", "null"],"description":"c d","enum":["e f","g"],"minLength":1},"b":true}}}]}`,
-			9 + 12 + 7 + 2 + 2 + 3 + (3 + 2 + 3 + (3 + 2 + 3 + 1 - 3) + 2) + (3 + 1 + 1)},
-		{"a schema that is none", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"functions":[{"name":"f","parameters":"a b"}]}`, 9 + 12 + 7 + 1 + 2},
-		{"a tool in another form", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"tools":[{"type":"function", "name":"f"}]}`, 9 + 12 + 7 + 2},
-		{"later models: tools as their JSON", meter.OpenAIChat, `{"model":"gpt-5","max_tokens":1,` + hello + `,"tools":[{"type":"function", "function":{"name":"f"}}]}`, 9 + 64 + 16 + 2},
-		{"other models: allowances for their templates", meter.OpenAIChat, `{"model":"llama","max_tokens":1,` + hello + `,"tools":[{"type":"function", "function":{"name":"f"}}]}`, 256 + 8 + 3 + 1000 + 16 + 2*2},
+			9 + 4 + 12 + 7 + 2 + 2 + 3 + (3 + 2 + 3 + (3 + 2 + 3 + 1 - 3) + 2) + (3 + 1 + 1)},
+		{"a schema that is none", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"functions":[{"name":"f","parameters":"a b"}]}`, 9 + 4 + 12 + 7 + 1 + 2},
+		{"a tool in another form", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `,"tools":[{"type":"function", "name":"f"}]}`, 9 + 4 + 12 + 7 + 2},
+		{"later models: tools as their JSON", meter.OpenAIChat, `{"model":"gpt-5","max_tokens":1,` + hello + `,"tools":[{"type":"function", "function":{"name":"f"}}]}`, 9 + 4 + 64 + 16 + 2},
+		{"other models: allowances for their templates", meter.OpenAIChat, `{"model":"llama","max_tokens":1,` + hello + `,"tools":[{"type":"function", "function":{"name":"f"}}]}`, 256 + 8 + 3 + 4 + 1000 + 16 + 2*2},
 		{"any of several models", meter.OpenAIChat, `{"model":"gpt-4o","models":["llama"],"max_tokens":1,` + hello + `}`, 256 + 8 + 3},
 
 		{"ids", meter.OpenAICompletions, `{"model":"davinci-002","prompt":[1,2,3],"max_tokens":1}`, 3},

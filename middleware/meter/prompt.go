@@ -24,6 +24,7 @@ type tally struct {
 	model   string // as the counter knows it; empty for any
 	counter Counter
 	image   int64
+	system  bool // a system message was among the messages
 	sum     int64
 	err     error
 }
@@ -94,7 +95,10 @@ func (t *tally) message(m value) {
 			if v.present() {
 				t.fail(&UnboundedError{What: "audio of an earlier answer"})
 			}
-		default: // role, tool_calls, tool_call_id, refusal, reasoning_content, …
+		case "role":
+			t.system = t.system || string(v) == `"system"` || string(v) == `"developer"`
+			t.any(v)
+		default: // tool_calls, tool_call_id, refusal, reasoning_content, …
 			t.any(v)
 		}
 	}

@@ -65,11 +65,14 @@ func (w *streamWatch) event(name, data []byte, last bool) verdict {
 		w.lost = w.lost || bytes.Contains(data, []byte(`"usage"`))
 		return pass
 	}
-	bare := true
+	bare, before := true, w.generated
 	for choice := range choices.elements() {
 		bare = false
 		w.choice(choice)
 	}
+	// Usage on a chunk without choices is the last word, by OpenAI's contract;
+	// not where output still follows, or where it tells of the prompt only.
+	w.final = w.final && w.generated == before
 	if !usage.present() {
 		usage = groq.get("usage") // Groq's own place for it
 	}
@@ -86,7 +89,7 @@ func (w *streamWatch) event(name, data []byte, last bool) verdict {
 	}
 	u, ok := tokenUsage(usage, true)
 	w.reported.see(u, ok)
-	w.final = ok && w.stopped()
+	w.final = ok && (w.stopped() || (bare && u.Output > 0))
 	if bare {
 		return swallow
 	}

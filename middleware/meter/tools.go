@@ -2,7 +2,8 @@ package meter
 
 import "strings"
 
-// tools tallies what the model is told about its tools.
+// tools tallies what the model is told about its tools, which stands in the
+// system message.
 func (t *tally) tools(tools, functions value) {
 	if !tools.present() && !functions.present() {
 		return
@@ -11,6 +12,9 @@ func (t *tally) tools(tools, functions value) {
 		t.fail(&BodyError{Reason: `"tools" or "functions" is not a list`})
 	}
 	t.add(t.anyTools)
+	if !t.system {
+		t.add(4) // what the model is told is then a message of its own
+	}
 	for tool := range tools.elements() {
 		switch kind := tool.get("type").str(); kind {
 		case "function", "custom", "":
