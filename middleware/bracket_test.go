@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,14 +32,28 @@ func TestBracketUnderFaults(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
+		name   string
 		policy middleware.AbortPolicy
 		cap    int64
-	}{{middleware.ChargeHold, plenty}, {middleware.DrainOnAbort, plenty}, {middleware.ChargeHold, 30_000}} {
-		t.Run(fmt.Sprint(c.policy, c.cap), func(t *testing.T) {
+		http2  bool
+	}{
+		{"room for all", middleware.ChargeHold, plenty, false},
+		{"drained", middleware.DrainOnAbort, plenty, false},
+		{"a cap for a part", middleware.ChargeHold, 30_000, false},
+		{"HTTP/2", middleware.ChargeHold, plenty, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			p := providertest.New(providertest.Options{Seed: 7, Faults: faults, Longest: 40})
-			server := providertest.NewServer(t, p)
-			net := &http.Transport{MaxIdleConnsPerHost: 64}
-			defer net.CloseIdleConnections()
+			server := httptest.NewUnstartedServer(p)
+			defer server.Close()
+			defer p.Close() // first, or a stall would hold up the server
+			if server.EnableHTTP2 = c.http2; c.http2 {
+				server.StartTLS()
+			} else {
+				server.Start()
+			}
+			net := server.Client().Transport.(*http.Transport)
+			net.MaxIdleConnsPerHost = 64
 			book := budgettest.New(t, budget.Tokens(c.cap))
 			guard := middleware.Transport(book, middleware.Base(net), middleware.OnAbort(c.policy),
 				middleware.Timeouts(100*time.Millisecond, 100*time.Millisecond),
