@@ -71,8 +71,12 @@ func (g *Guard) send(req *http.Request, body []byte) *exchange {
 		x.cancel(context.Canceled)
 		return x
 	}
-	if x.body = x.resp.Body; x.body == nil { // not every base keeps to the contract
+	// Not every base keeps to the contract that neither is nil.
+	if x.body = x.resp.Body; x.body == nil {
 		x.body = http.NoBody
+	}
+	if x.resp.Header == nil {
+		x.resp.Header = http.Header{}
 	}
 	x.resp.Body, x.resp.Request = x, req
 	return x

@@ -151,3 +151,17 @@ func TestRefusedExtensionEndsTheCall(t *testing.T) {
 		require.Equal(t, retry.Denied, retry.Classify(fmt.Errorf("outer: %w", err))) // no loop takes it up
 	})
 }
+
+// A base that leaves out what the contract asks for is no reason to fail.
+func TestBareResponse(t *testing.T) {
+	l := newLab(t, budget.Tokens(plenty), middleware.Base(base(func(r *http.Request) (*http.Response, error) {
+		_ = reply(r, 0, nil, "") // reads the request
+		return &http.Response{StatusCode: 501}, nil
+	})))
+	r := request(context.Background(), prompt)
+	r.Header.Set("X-Stainless-Lang", "go")
+	resp, err := l.guard.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, drain(resp))
+	l.tokens(0, hold(t, prompt))
+}
