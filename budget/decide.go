@@ -148,7 +148,7 @@ func (b *Book) admitted(o *op, a *account, ask journal.Change) (full *account, e
 	if !o.priced && a.capped(CostUnit) {
 		return nil, fmt.Errorf("%w: scope %q has a money limit and the price of model %q is not known; give Request.Cost or a Pricer that knows it", ErrNoPrice, r.Scope, r.Model)
 	}
-	if refused := admit(a, ask, false); refused != nil {
+	if refused := admit(a, ask, nil); refused != nil {
 		if refused.Busy {
 			full = b.ledger.accounts[refused.Scope]
 		}
@@ -180,7 +180,7 @@ func (b *Book) extend(h *hold, o *op) (err error) {
 		return err
 	}
 	if err = b.admitting(); err == nil {
-		if refused := admit(h.account, b.entries[from].Change, true); refused != nil {
+		if refused := admit(h.account, b.entries[from].Change, &h.sum); refused != nil {
 			err = refused
 		}
 	}

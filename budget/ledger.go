@@ -72,22 +72,26 @@ func checkScope(scope string) error {
 	return checkText("scope", scope)
 }
 
-// admit tells whether ask fits under every limit on the path of a. An extend
-// that asks nothing of a unit is no burden on it; a reserve must find every
-// limit in order, and a limit of zero admits none.
-func admit(a *account, ask journal.Change, extend bool) *ExhaustedError {
+// admit tells whether ask fits under every limit on the path of a. For an
+// extend, own is what the reservation holds already: that much will be spent,
+// so it is not in the way for a time only; and a unit of which the extend asks
+// nothing is no matter. A reserve must find every limit in order, and a limit
+// of zero admits none.
+func admit(a *account, ask journal.Change, own *journal.Change) *ExhaustedError {
 	var busy *ExhaustedError
 	for _, at := range a.path {
 		for u := TokenUnit; u <= RequestUnit; u++ {
 			limit := at.caps[u]
 			asked := u.of(ask)
-			if !limit.set || (extend && asked == 0) || (asked <= limit.max-u.of(at.sum) && limit.max > 0) {
+			if !limit.set || (own != nil && asked == 0) || (asked <= limit.max-u.of(at.sum) && limit.max > 0) {
 				continue
 			}
 			spent := u.spent(at.sum)
-			err := &ExhaustedError{Scope: at.scope, Kind: u, Asked: asked, Limit: limit.max,
-				Net: u.of(at.sum), Held: u.of(at.sum) - spent, Busy: limit.max > 0 && asked <= limit.max-spent}
-			if !err.Busy {
+			err := &ExhaustedError{Scope: at.scope, Kind: u, Asked: asked, Limit: limit.max, Net: u.of(at.sum), Held: u.of(at.sum) - spent}
+			if own != nil && u != RequestUnit {
+				spent += u.of(*own)
+			}
+			if err.Busy = limit.max > 0 && asked <= limit.max-spent; !err.Busy {
 				return err
 			}
 			if busy == nil {
