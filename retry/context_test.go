@@ -16,7 +16,7 @@ import (
 	"github.com/tollbook/tollbook/retry"
 )
 
-var callerGone = errors.New("test: the caller went away")
+var errCallerGone = errors.New("test: the caller went away")
 
 // case 11 (d): the context ends a wait at once, whichever wait it is.
 func TestContextEndsEveryWait(t *testing.T) {
@@ -33,7 +33,7 @@ func TestContextEndsEveryWait(t *testing.T) {
 						if next.N == wait+1 {
 							time.AfterFunc(next.Wait/2, func() {
 								cancelled = time.Now()
-								cancel(callerGone)
+								cancel(errCallerGone)
 							})
 						}
 						return nil
@@ -44,7 +44,7 @@ func TestContextEndsEveryWait(t *testing.T) {
 				})
 				require.Equal(t, wait, attempts)
 				require.Equal(t, cancelled, time.Now())
-				require.ErrorIs(t, err, callerGone)
+				require.ErrorIs(t, err, errCallerGone)
 				require.ErrorIs(t, err, transient)
 			})
 		})
@@ -61,14 +61,14 @@ func TestContextEndsWithTheWait(t *testing.T) {
 			_, err := retry.Do(ctx, retry.Policy{
 				Backoff: func(int) time.Duration { return 0 },
 				Before: func(context.Context, retry.Attempt) error {
-					cancel(callerGone)
+					cancel(errCallerGone)
 					return nil
 				},
 			}, func(_ context.Context, n int) (int, error) {
 				require.Equal(t, 1, n)
 				return 0, transient
 			})
-			require.ErrorIs(t, err, callerGone)
+			require.ErrorIs(t, err, errCallerGone)
 		})
 	}
 }
@@ -80,19 +80,19 @@ func TestContextEnded(t *testing.T) {
 			attempts := 0
 			_, got := retry.Do(ctx, retry.Policy{}, func(context.Context, int) (int, error) {
 				attempts++
-				cancel(callerGone)
+				cancel(errCallerGone)
 				return 0, err
 			})
 			return attempts, got
 		}
 		attempts, err := fail(transient)
 		require.Equal(t, 1, attempts)
-		require.ErrorIs(t, err, callerGone, "the context ended in the attempt")
+		require.ErrorIs(t, err, errCallerGone, "the context ended in the attempt")
 		require.ErrorIs(t, err, transient)
 
 		attempts, err = fail(transient)
 		require.Zero(t, attempts, "it had ended before")
-		require.True(t, err == callerGone)
+		require.True(t, err == errCallerGone)
 	})
 }
 
