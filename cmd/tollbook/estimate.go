@@ -6,8 +6,11 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tollbook/tollbook/middleware/meter"
 )
@@ -20,6 +23,8 @@ type estimate struct {
 	Output  int64           `json:"output"`
 	Largest largestJSON     `json:"largest"` // the largest hold
 	Models  []modelEstimate `json:"models"`
+
+	at map[string]int // of a model in Models
 }
 
 type largestJSON struct {
@@ -34,44 +39,80 @@ type modelEstimate struct {
 }
 
 // estimateInput bounds every item as the guard will. A request that the guard
-// would refuse is an error that names it, before any call is made.
+// would refuse is an error that names it, before any call is made. Counting
+// tokens is what takes the time, so items are bounded side by side; they are
+// added up in their order.
 func estimateInput(in *input, o meter.Options) (*estimate, error) {
-	e := &estimate{Items: in.Len()}
-	faults, hint, models := &inputError{}, "", map[string]int{}
-	for i := range in.Len() {
-		it, err := in.At(i)
-		if err != nil {
+	e := &estimate{Items: in.Len(), at: map[string]int{}}
+	faults, hint := &inputError{}, ""
+	for from := 0; from < in.Len(); from += together {
+		bounds := make([]itemBound, min(together, in.Len()-from))
+		var group errgroup.Group
+		group.SetLimit(runtime.GOMAXPROCS(0))
+		for i := range bounds {
+			group.Go(func() (err error) {
+				bounds[i], err = boundAt(in, from+i, o)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
 			return nil, err
 		}
-		bound, err := boundOf(it, o)
-		if err != nil {
-			faults.add("item "+quote(it.ID), err)
-			if _, ok := errors.AsType[*meter.UncappedError](err); ok {
-				hint = "name a cap in the requests, or reserve one for all with --max-output"
+		for _, b := range bounds {
+			if b.refused != nil {
+				faults.add("item "+quote(b.id), b.refused)
+				if _, ok := errors.AsType[*meter.UncappedError](b.refused); ok {
+					hint = "name a cap in the requests, or reserve one for all with --max-output"
+				}
+			} else if err := e.add(b); err != nil {
+				return nil, err
 			}
-			continue
 		}
-		if e.Tokens > math.MaxInt64-bound.Total() {
-			return nil, fmt.Errorf("the batch may cost more tokens than can be counted")
-		}
-		e.Input, e.Output, e.Tokens = e.Input+bound.Input, e.Output+bound.Output, e.Tokens+bound.Total()
-		if bound.Total() > e.Largest.Tokens {
-			e.Largest = largestJSON{it.ID, bound.Total()}
-		}
-		at, ok := models[it.Model]
-		if !ok {
-			at = len(e.Models)
-			models[it.Model] = at
-			e.Models = append(e.Models, modelEstimate{Model: it.Model})
-		}
-		e.Models[at].Items++
-		e.Models[at].Tokens += bound.Total()
 	}
 	if faults.count > 0 {
 		return nil, &exitError{Code: exitUsage, Err: faults, Hint: hint}
 	}
 	slices.SortFunc(e.Models, func(a, b modelEstimate) int { return strings.Compare(a.Model, b.Model) })
 	return e, nil
+}
+
+// together is how many items are bounded before they are added up.
+const together = 1024
+
+// itemBound is what is known of an item before it is sent.
+type itemBound struct {
+	id, model string
+	bound     meter.Bound
+	refused   error
+}
+
+func boundAt(in *input, i int, o meter.Options) (itemBound, error) {
+	it, err := in.At(i)
+	if err != nil {
+		return itemBound{}, err
+	}
+	bound, refused := boundOf(it, o)
+	return itemBound{it.ID, it.Model, bound, refused}, nil
+}
+
+func (e *estimate) add(b itemBound) error {
+	total := b.bound.Total()
+	if e.Tokens > math.MaxInt64-total {
+		return fmt.Errorf("the batch may cost more tokens than can be counted")
+	}
+	e.Input, e.Output, e.Tokens = e.Input+b.bound.Input, e.Output+b.bound.Output, e.Tokens+total
+	if total > e.Largest.Tokens {
+		e.Largest = largestJSON{b.id, total}
+	}
+	at, ok := e.at[b.model]
+	if !ok {
+		at = len(e.Models)
+		e.at[b.model] = at
+		e.Models = append(e.Models, modelEstimate{Model: b.model})
+	}
+	e.Models[at].Items++
+	e.Models[at].Tokens += total
+	return nil
 }
 
 // boundOf is what one attempt of an item may cost at most.
