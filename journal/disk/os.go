@@ -9,7 +9,7 @@ import (
 )
 
 // OS returns the file system of the operating system. Sync asks the drive
-// itself to write its cache (fsync; F_FULLFSYNC on macOS).
+// itself to write its cache (fdatasync on Linux, F_FULLFSYNC on macOS, else fsync).
 func OS() FS { return osFS{} }
 
 type osFS struct{}
