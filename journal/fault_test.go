@@ -249,6 +249,7 @@ func TestKilledAtEveryOperation(t *testing.T) {
 	errKilled := errors.New("killed")
 	for first, lived := 0, false; !lived; first++ {
 		for second := 0; ; second++ {
+			require.Less(t, second, 100, "it never lives to its end")
 			fsys, dir := newTestFS(), filepath.Join(t.TempDir(), "book")
 			fsys.FS = unsynced{fsys.FS}
 			from := func(n int) func(int, string) (int, error) {

@@ -110,6 +110,18 @@ func TestReadWhileWriting(t *testing.T) {
 	clean(t, dir)
 }
 
+// Every beginning of a live segment is read without an error, and never with a
+// line whose newline is not there yet.
+func TestUnfinishedLineIsNotYielded(t *testing.T) {
+	content, dir := segmentOf(t, false), t.TempDir()
+	from := bytes.Index(content, []byte(`{"ev":"reserve","rid":"a"`)) // durable since the segment was named
+	for size := from; size <= len(content); size++ {
+		write(t, filepath.Join(dir, "000001.jsonl"), content[:size])
+		want := all[:bytes.Count(content[:size], []byte("\n"))]
+		require.Equal(t, want, rids(t, Dir{Path: dir}.Newest()), size)
+	}
+}
+
 func TestReadNoBook(t *testing.T) {
 	for _, entries := range []func(Dir) error{
 		func(d Dir) error { return last(d.Newest()) },
@@ -264,13 +276,14 @@ func TestVerify(t *testing.T) {
 	}{
 		"closed":                        {closed, nil},
 		"in use or crashed":             {crashed, []string{"8*"}},
-		"torn":                          {crashed[:len(crashed)-3], []string{"7*", "7*"}},
-		"torn seal":                     {closed[:len(closed)-3], []string{"9*", "9*"}},
+		"torn":                          {crashed[:len(crashed)-3], []string{"7*", "8*"}},
+		"torn seal":                     {closed[:len(closed)-3], []string{"9*", "10*"}},
+		"damage inside a crashed one":   {flip(crashed, bytes.Index(crashed, []byte(`"rid":"a"`))), []string{"4", "8*"}},
 		"empty":                         {nil, []string{"1"}},
 		"one line bad":                  {flip(closed, second+5), []string{"2"}},
 		"two stretches bad":             {flip(closed, 5, second+5, len(closed)-200-len(lastLine(closed))), []string{"1", "7"}},
 		"a line missing":                {cut(closed, second, bytes.Index(closed, []byte(`{"ev":"reserve","rid":"a"`))), []string{"2"}},
-		"carried lines of a fresh file": {flip(crashed[:bytes.Index(crashed, []byte(`{"ev":"reserve","rid":"a"`))], second+5), []string{"2", "3*"}},
+		"carried lines of a fresh file": {flip(crashed[:bytes.Index(crashed, []byte(`{"ev":"reserve","rid":"a"`))], second+5), []string{"2", "4*"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -253,7 +253,6 @@ func TestNewestSegment(t *testing.T) {
 		"a line of twice the longest":      {join(crashed, bytes.Repeat([]byte("x"), 2*MaxLine), []byte("\n")), all},
 		"... before a durable line":        {join(crashed[:b], bytes.Repeat([]byte("x"), 2*MaxLine), []byte("\n"), crashed[b:]), all[:5]},
 		"... and a proof that it was good": {join(closed[:b], bytes.Repeat([]byte("x"), 2*MaxLine), []byte("\n"), closed[b:]), nil},
-		"a block of a deleted file":        {join(crashed, nuls, []byte("\n"), crashed[b:]), all},
 		"empty":                            {nil, nil},
 		"only NULs":                        {nuls, nil},
 		"a line left out":                  {join(crashed[:b], crashed[c:]), nil},

@@ -115,7 +115,8 @@ func (a *auditor) pass(start chain, newest bool) (*pass, error) {
 // pass is one reading of one segment, through and past all damage.
 type pass struct {
 	*segment
-	count   int64 // good lines
+	number  int64 // lines
+	count   int64 // good ones among them
 	found   []Finding
 	before  int64  // good lines before the first finding
 	seq     uint64 // of the last of them
@@ -127,7 +128,7 @@ type pass struct {
 func (p *pass) damaged() bool { return (&Audit{Findings: p.found}).Damaged() }
 
 func (p *pass) run() error {
-	for number := int64(1); ; number++ {
+	for {
 		line, err := p.lines.next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -135,12 +136,13 @@ func (p *pass) run() error {
 		if err != nil {
 			return err
 		}
-		p.line(line, number)
+		p.line(line)
 	}
 }
 
-func (p *pass) line(line rawLine, number int64) {
+func (p *pass) line(line rawLine) {
 	var e Entry
+	p.number++
 	reason := ""
 	if line.long {
 		reason = "longer than any line that is written"
@@ -172,7 +174,7 @@ func (p *pass) line(line rawLine, number int64) {
 		if len(p.found) == 0 {
 			p.before, p.seq, p.torn = p.count, p.chain.seq, !whole
 		}
-		p.found = append(p.found, Finding{Segment: p.name, Offset: line.off, Bytes: line.size, Line: number, Reason: reason})
+		p.found = append(p.found, Finding{Segment: p.name, Offset: line.off, Bytes: line.size, Line: p.number, Reason: reason})
 	}
 	p.lost = !whole
 }
@@ -185,7 +187,7 @@ func (p *pass) end(newest bool) {
 		torn.Reason = "unfinished write at the end; opening the journal mends it"
 		p.found = []Finding{torn}
 	}
-	end := Finding{Segment: p.name, Offset: p.size, Line: p.count + 1}
+	end := Finding{Segment: p.name, Offset: p.size, Line: p.number + 1}
 	switch {
 	case p.size == 0:
 		end.Reason = "the segment is empty"
