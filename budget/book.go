@@ -46,8 +46,9 @@ type Book struct {
 	ctx     context.Context // of Open, without its end: an append belongs to many callers
 	journal Journal
 	config
-	caps atomic.Pointer[[]Limit] // as of the last durable batch
-	ops  sync.Pool
+	recovery journal.Recovery        // what Open had to mend
+	caps     atomic.Pointer[[]Limit] // as of the last durable batch
+	ops      sync.Pool
 
 	mu      sync.Mutex // guards the three below
 	queue   []*op
@@ -136,6 +137,10 @@ func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
 	b, err := New(ctx, j, opts...)
 	if err != nil {
 		return nil, errors.Join(err, j.Close())
+	}
+	if b.recovery = j.Recovery(); b.recovery.Unclean {
+		b.logger.LogAttrs(ctx, slog.LevelWarn, "the book was not closed cleanly; its end was mended", slog.String("segment", b.recovery.Segment),
+			slog.Int64("torn_bytes", b.recovery.Torn), slog.String("kept", b.recovery.Kept))
 	}
 	return b, nil
 }

@@ -83,6 +83,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	}
 	book, err := budget.Open(t.Context(), dir)
 	require.NoError(t, err)
+	require.True(t, book.Report().Recovery.Unclean, "I8: what was mended is told")
 	require.NoError(t, book.Close())
 
 	audit, seen := budget.NewAudit(), map[string]string{}

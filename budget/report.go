@@ -46,6 +46,9 @@ type Report struct {
 	Open    []OpenReservation // oldest first
 	Orphans []Orphan          // found at this opening
 	Waiting int               // reserves waiting for room
+	// Recovery is what Open found and mended after a crash; of a book over a
+	// journal of the caller's it is zero.
+	Recovery journal.Recovery
 
 	// Since this opening:
 	Overruns      int64            // attempts that used more than their hold
@@ -99,7 +102,7 @@ func (b *Book) Report() Report {
 		r.Orphans = slices.Clone(b.orphans)
 		r.Waiting = len(b.waiting)
 		r.Overruns, r.OverrunTokens, r.Unknown = b.stats.overruns, b.stats.tokens, maps.Clone(b.stats.unknown)
-		r.Broken = b.broken
+		r.Broken, r.Recovery = b.broken, b.recovery
 	}})
 	return r
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// ParseForeign reads a line of any ledger that has "ev", "rid" and "amount",
+// parseForeign reads a line of any ledger that has "ev", "rid" and "amount",
 // as in
 //
 //	{"ev": "refund", "rid": "4da43c6da5d7", "amount": -1323, "t": 1790000000.38}
@@ -19,14 +19,7 @@ import (
 // has this package's own "prev" or "crc" must be one by [ParseLine]'s rules, so
 // that damage is not read over as foreign. An error says in words what is
 // wrong, and does not repeat the line.
-func ParseForeign(line []byte) (Entry, error) {
-	e, err := parseForeign(line, nil)
-	if err != nil {
-		return Entry{}, fmt.Errorf("journal: not a line of a ledger: %w", err)
-	}
-	return e, nil
-}
-
+// e is of use only without one. words may be nil, as for parseLine.
 func parseForeign(line []byte, words *words) (e Entry, err error) {
 	line = bytes.TrimSpace(line)
 	if n := len(line) - len(crcField); n > 0 && bytes.HasPrefix(line[n:], []byte(crcField[:8])) {

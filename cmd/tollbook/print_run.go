@@ -62,6 +62,9 @@ func (u *ui) summary(c *conclusion, o *runOptions) {
 	for _, repair := range c.Repairs {
 		u.say("repaired %s: %s", repair.Path, repair.What)
 	}
+	if torn := r.Recovery; torn.Torn > 0 {
+		u.say("repaired the book: a crash had torn its last write; %d bytes were cut off and are kept in %s", torn.Torn, torn.Kept)
+	}
 	if n := len(r.Orphans); n > 0 {
 		u.say("%d calls were in flight when an earlier run ended; whether they were billed is not known, so they are charged what they held", n)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -80,30 +79,20 @@ func (f *ledgerFold) path(path string, stdin io.Reader) error {
 // lines folds a ledger as it stands. A last line that is neither whole nor
 // ended was being written, or its writer was killed: it is no fact yet.
 func (f *ledgerFold) lines(name string, r io.Reader) error {
-	lines := lineReader{r: bufio.NewReaderSize(r, 1<<20)}
-	for {
-		line, err := lines.next()
-		switch {
-		case err == io.EOF:
-			return nil
-		case errors.Is(err, errLongLine):
-			f.faults = append(f.faults, fmt.Sprintf("%s: line %d: %v", name, lines.number, err))
-			continue
-		case err != nil:
-			return fmt.Errorf("reading %s: %w", name, err)
-		case len(line) == 0:
-			continue
-		}
-		entry, err := journal.ParseForeign(line)
+	for entry, err := range journal.ReadLedger(name, r) {
+		bad, _ := errors.AsType[*journal.CorruptError](err)
 		switch {
 		case err == nil:
 			f.audit.Add(entry)
-		case !lines.ended:
-			f.notes = append(f.notes, fmt.Sprintf("%s: line %d is unfinished and not counted (%d bytes)", name, lines.number, len(line)))
+		case bad == nil:
+			return err
+		case bad.Unfinished:
+			f.notes = append(f.notes, fmt.Sprintf("%s: line %d is unfinished and not counted", name, bad.Line))
 		default:
-			f.faults = append(f.faults, fmt.Sprintf("%s: line %d: %v", name, lines.number, err))
+			f.faults = append(f.faults, fmt.Sprintf("%s: line %d: %s", name, bad.Line, bad.Reason))
 		}
 	}
+	return nil
 }
 
 // book folds all segments that a book keeps. It ends at damage, since what
