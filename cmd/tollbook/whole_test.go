@@ -30,7 +30,7 @@ import (
 )
 
 var (
-	wholeItems = flag.Int("whole.items", 300, "items of each batch")
+	wholeItems = flag.Int("whole.items", 200, "items of each batch")
 	wholeSeeds = flag.Int("whole.seeds", 1, "seeds of each fault")
 	wholeKills = flag.Int("whole.kills", 4, "kills of a run")
 )
