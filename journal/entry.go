@@ -174,10 +174,10 @@ type Past struct {
 	Assumed       int64
 	AssumedCost   int64
 	Maybe         int64 // attempts whose figure is assumed
-	Over          int64 // tokens used above the hold, so far
-	OverCost      int64
+	LastCost      int64 // the part of AssumedCost that stands for the last attempt
+	Held          int64 // tokens held when it was closed
+	HeldCost      int64
 	Unsent        bool // refunded: the last attempt was never sent
-	Reclaimed     bool
 	Evidence      []Proof
 }
 
@@ -185,6 +185,7 @@ type Past struct {
 type Proof struct {
 	Key   string
 	Usage Usage
+	Cost  int64 // picodollars it confirmed
 }
 
 // Pos is a place in a journal: the Seq of the last entry before it. Zero is

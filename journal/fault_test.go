@@ -58,6 +58,11 @@ func TestOrderOfOperations(t *testing.T) {
 	fsys.take()
 	require.NoError(t, f.Close())
 	require.Equal(t, []string{"write 000003.jsonl", "sync 000003.jsonl", "close 000003.jsonl"}, fsys.take())
+
+	f = openOn(t, fsys, dir)
+	require.Equal(t, []string{"mkdir", "syncdir", "append 000003.jsonl", "sync 000003.jsonl", "close 000003.jsonl"}, fsys.take(),
+		"seals that a killed writer may not have synced are durable before another segment follows")
+	require.NoError(t, f.Close())
 	clean(t, dir)
 }
 

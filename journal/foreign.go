@@ -131,13 +131,14 @@ type wirePast struct {
 	Assumed       int64    `json:"assumed"`
 	AssumedCost   int64    `json:"assumed_cost"`
 	Maybe         int64    `json:"maybe"`
-	Over          int64    `json:"over"`
-	OverCost      int64    `json:"over_cost"`
+	LastCost      int64    `json:"last_cost"`
+	Held          int64    `json:"held"`
+	HeldCost      int64    `json:"held_cost"`
 	Unsent        bool     `json:"unsent"`
-	Reclaimed     bool     `json:"reclaimed"`
 	Evidence      []struct {
 		Key   string    `json:"key"`
 		Usage wireUsage `json:"usage"`
+		Cost  int64     `json:"cost"`
 	} `json:"evidence"`
 }
 
@@ -162,9 +163,9 @@ func (w *wirePast) past() (*Past, error) {
 	}
 	p := &Past{State: w.State, Opened: opened, Each: w.Each, EachCost: w.EachCost, Lost: w.Lost,
 		Confirmed: w.Confirmed, ConfirmedCost: w.ConfirmedCost, Assumed: w.Assumed, AssumedCost: w.AssumedCost,
-		Maybe: w.Maybe, Over: w.Over, OverCost: w.OverCost, Unsent: w.Unsent, Reclaimed: w.Reclaimed}
+		Maybe: w.Maybe, LastCost: w.LastCost, Held: w.Held, HeldCost: w.HeldCost, Unsent: w.Unsent}
 	for _, e := range w.Evidence {
-		p.Evidence = append(p.Evidence, Proof{Key: e.Key, Usage: Usage(e.Usage)})
+		p.Evidence = append(p.Evidence, Proof{Key: e.Key, Usage: Usage(e.Usage), Cost: e.Cost})
 	}
 	return p, nil
 }

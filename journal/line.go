@@ -45,9 +45,9 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 //	"format" "book" "segment" "last_crc" "carries"              ev open only
 //	"balances"        ev open only: [{"scope" "amount" "cost" … "maybe"}, …]
 //	"past"            {"state" "opened" "each" "each_cost" "lost" "confirmed"
-//	                   "confirmed_cost" "assumed" "assumed_cost" "maybe" "over"
-//	                   "over_cost" "unsent" "reclaimed"
-//	                   "evidence":[{"key" "usage"}, …]}
+//	                   "confirmed_cost" "assumed" "assumed_cost" "maybe"
+//	                   "last_cost" "held" "held_cost" "unsent"
+//	                   "evidence":[{"key" "usage" "cost"}, …]}
 //	------------------------------------------------------------ always present
 //	"prev"            8 hex digits: "crc" of the line before
 //	"crc"             8 hex digits: CRC-32C of the line up to here, `,"crc"` excluded
@@ -200,10 +200,10 @@ func appendPast(b []byte, p *Past) []byte {
 	b = appendInt(b, `,"assumed":`, p.Assumed)
 	b = appendInt(b, `,"assumed_cost":`, p.AssumedCost)
 	b = appendInt(b, `,"maybe":`, p.Maybe)
-	b = appendInt(b, `,"over":`, p.Over)
-	b = appendInt(b, `,"over_cost":`, p.OverCost)
+	b = appendInt(b, `,"last_cost":`, p.LastCost)
+	b = appendInt(b, `,"held":`, p.Held)
+	b = appendInt(b, `,"held_cost":`, p.HeldCost)
 	b = appendTrue(b, `,"unsent":`, p.Unsent)
-	b = appendTrue(b, `,"reclaimed":`, p.Reclaimed)
 	for i := range p.Evidence {
 		b = append(b, listStart(`,"evidence":[`, i)...)
 		b = append(b, `{"key":`...)
@@ -211,6 +211,7 @@ func appendPast(b []byte, p *Past) []byte {
 		if p.Evidence[i].Usage != (Usage{}) {
 			b = appendUsage(b, &p.Evidence[i].Usage)
 		}
+		b = appendInt(b, `,"cost":`, p.Evidence[i].Cost)
 		b = append(b, '}')
 	}
 	b = appendListEnd(b, len(p.Evidence))

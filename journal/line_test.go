@@ -51,9 +51,9 @@ var golden = []struct {
 		Entry{Kind: Open, Change: Change{Amount: 9}, T: 1e6, Seq: 1, Prev: 0xabcd, Opening: &Opening{Version: 1, Book: "b", Segment: 2, LastCRC: 0xabcd,
 			Carries: 3, Balances: []Balance{{Scope: "x", Change: Change{Amount: 4, Cost: 5, Requests: 6, Confirmed: 4}}, {Scope: "y"}}}},
 	}, {
-		`{"ev":"carry","rid":"r","amount":0,"t":1,"past":{"state":"settled","opened":0.5,"lost":3,"maybe":1,"over":2,"reclaimed":true,"evidence":[{"key":"k","usage":{"in":1}},{"key":"l"}]},"prev":"00000000"`,
-		Entry{Kind: Carry, RID: "r", T: 1e6, Past: &Past{State: "settled", Opened: 500_000, Lost: 3, Maybe: 1, Over: 2, Reclaimed: true,
-			Evidence: []Proof{{Key: "k", Usage: Usage{In: 1}}, {Key: "l"}}}},
+		`{"ev":"carry","rid":"r","amount":0,"t":1,"past":{"state":"settled","opened":0.5,"lost":3,"maybe":1,"last_cost":4,"held":2,"unsent":true,"evidence":[{"key":"k","usage":{"in":1},"cost":3},{"key":"l"}]},"prev":"00000000"`,
+		Entry{Kind: Carry, RID: "r", T: 1e6, Past: &Past{State: "settled", Opened: 500_000, Lost: 3, Maybe: 1, LastCost: 4, Held: 2, Unsent: true,
+			Evidence: []Proof{{Key: "k", Usage: Usage{In: 1}, Cost: 3}, {Key: "l"}}}},
 	}, {
 		`{"ev":"seal","rid":"","amount":0,"t":1,"seq":18446744073709551615,"synced":9223372036854775807,"prev":"ffffffff"`,
 		Entry{Kind: Seal, T: 1e6, Seq: math.MaxUint64, Synced: math.MaxInt64, Prev: math.MaxUint32},

@@ -187,16 +187,17 @@ func (p *parser) past() *Past {
 	past.Assumed = p.optional(`,"assumed":`)
 	past.AssumedCost = p.optional(`,"assumed_cost":`)
 	past.Maybe = p.optional(`,"maybe":`)
-	past.Over = p.optional(`,"over":`)
-	past.OverCost = p.optional(`,"over_cost":`)
+	past.LastCost = p.optional(`,"last_cost":`)
+	past.Held = p.optional(`,"held":`)
+	past.HeldCost = p.optional(`,"held_cost":`)
 	past.Unsent = p.skip(`,"unsent":true`)
-	past.Reclaimed = p.skip(`,"reclaimed":true`)
 	if p.skip(`,"evidence":[`) {
 		for more := true; more; more = p.skip(`,`) {
 			var proof Proof
 			p.want(`{"key":`)
 			proof.Key = p.text()
 			p.usage(&proof.Usage)
+			proof.Cost = p.optional(`,"cost":`)
 			p.want(`}`)
 			past.Evidence = append(past.Evidence, proof)
 		}

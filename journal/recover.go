@@ -95,7 +95,7 @@ func (f *File) mend(s *segment) error {
 		return &CorruptError{Segment: s.name, Line: 1, Reason: "the segment is empty"}
 	case s.clean():
 		f.chain, f.synced = s.chain, s.size
-		return nil
+		return f.settle(s.name)
 	}
 	f.found.Unclean = true
 	if err := f.keepTorn(s); err != nil {
@@ -105,6 +105,16 @@ func (f *File) mend(s *segment) error {
 		return full(fmt.Errorf("journal: rewrite %s after a crash: %w", s.name, err))
 	}
 	return nil
+}
+
+// settle makes seals durable that a killed writer may have written and not
+// synced: once the next segment has its name, this one must end in them.
+func (f *File) settle(name string) error {
+	file, err := f.fs.Append(f.path(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
 }
 
 // keepTorn copies the bytes behind the good lines into a file of their own.

@@ -85,7 +85,7 @@ func checkCarried(carried []Entry, book string) error {
 	return nil
 }
 
-// open fills in what an open entry says about its place.
+// place fills in what an open entry says about its place.
 func (o *Opening) place(c *chain, carried []Entry) {
 	o.Version, o.Segment, o.LastCRC, o.Carries = Version, c.segment, c.crc, int64(len(carried)-1)
 }
