@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,9 +91,13 @@ type conclusion struct {
 	code     int
 }
 
+// fail makes it a failed run. Only the first fault is told: what else fails
+// comes of it, mostly.
 func (c *conclusion) fail(err error) {
-	c.State, c.Err = "failed", errors.Join(err, c.Err)
 	c.code = worst(exitFailed, exitCode(err), c.code)
+	if c.State != "failed" {
+		c.State, c.Err, c.Reason, c.RetryAt = "failed", err, "", time.Time{}
+	}
 }
 
 // conclude reads from checkpoint's error how the run ended. cause is that of a
@@ -108,7 +113,7 @@ func conclude(sum checkpoint.Summary, err, cause error, report *budget.Report) *
 	case errors.Is(err, checkpoint.ErrInterrupted):
 		c.State, c.code = "interrupted", exitInterrupted
 	case paused != nil && reasonOf(cause) == "":
-		c.fail(cause)
+		c.fail(cmp.Or(report.Broken, cause))
 	case paused != nil:
 		c.State, c.code, c.Err = "paused", exitPaused, cause
 		c.Reason, c.RetryAt = reasonOf(cause), paused.RetryAt
@@ -117,7 +122,10 @@ func conclude(sum checkpoint.Summary, err, cause error, report *budget.Report) *
 	case errors.Is(err, checkpoint.ErrInput):
 		c.State, c.code = "failed", exitUsage
 	default:
-		c.State, c.code = "failed", exitFailed
+		c.fail(err)
+	}
+	if report.Broken != nil { // a close that could not be written, even if every item is done
+		c.fail(report.Broken)
 	}
 	return c
 }

@@ -133,6 +133,8 @@ func reasonsText(reasons map[string]int64) string {
 func (c *conclusion) hint(o *runOptions) string {
 	again := "run the same command again to go on"
 	switch {
+	case c.State == "failed" && c.Report.Broken != nil:
+		return fmt.Sprintf("%d calls are not closed in the book and stand at what they held; items that have their line are not sent again: %s", c.Report.Balance.Open, again)
 	case c.State == "failed":
 		return ""
 	case c.State == "interrupted":

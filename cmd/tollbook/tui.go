@@ -46,11 +46,12 @@ func isLive(w io.Writer, env func(string) string) bool {
 	return err == nil && width > 0
 }
 
-// say prints a line for people. It may be called concurrently.
+// say prints a line for people, or several. It may be called concurrently.
 func (u *ui) say(format string, args ...any) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	fmt.Fprintf(u.err, "tollbook: "+format+"\n", args...)
+	text := fmt.Sprintf(format, args...)
+	fmt.Fprintf(u.err, "tollbook: %s\n", strings.ReplaceAll(text, "\n", "\ntollbook: "))
 }
 
 // hint prints what to try.
@@ -65,7 +66,7 @@ func (u *ui) failure(err error) {
 	if errors.As(err, &exit) && exit.Err == nil {
 		return
 	}
-	u.say("%s", strings.ReplaceAll(err.Error(), "\n", "\ntollbook: "))
+	u.say("%v", err)
 	if exit != nil && exit.Hint != "" {
 		u.hint("%s", exit.Hint)
 	}
