@@ -94,7 +94,8 @@ type Options[T any] struct {
 
 // Output is a file of lines, one for each item that ended in it. It is made
 // with mode 0600 if missing; its directory must be there. Lines that are there
-// already count, also for a new state.
+// already count, also for a new state, and must all be lines of items: only a
+// last one that was cut short is taken out, and kept in the state directory.
 type Output struct {
 	Path string
 	// Key reads back from a line, which is valid JSON without its newline, the

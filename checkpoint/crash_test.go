@@ -48,7 +48,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 				for n := 1; ; n++ {
 					survived := false
 					synctest.Test(t, func(t *testing.T) {
-						j := crashJob(t)
+						j := crashJob()
 						reached := j.fs.dieAt(n)
 						pending := j.crashed(t, j.n)
 						survived = !reached()
@@ -74,9 +74,11 @@ func TestCrashAtEveryOperation(t *testing.T) {
 }
 
 // crashJob has items that end in every way and take some time, so that cursors
-// are saved in between, and, from an earlier crash, a line in its output.
-func crashJob(t *testing.T) *job {
+// are saved in between, and, from an earlier crash, a line in its output that
+// lacks its newline.
+func crashJob() *job {
 	j := newJob(24)
+	j.fs.write(resultsFile, `{"custom_id":"k0"}`)
 	j.do = func(_ context.Context, task checkpoint.Task[string]) (checkpoint.Line, error) {
 		time.Sleep(time.Duration(300+task.Index) * time.Millisecond)
 		l := line(task)

@@ -30,7 +30,8 @@ type recovery struct {
 	sources []source  // parallel to state.files
 	order   []int     // the marks, then the outputs: a line in an output overrules a mark
 	offsets [][]int64 // per shard and file: the shard's cursor knows all lines before it
-	damaged []string  // cursors
+	cursors int       // how many could be read
+	damaged []string  // those that could not
 }
 
 // openState opens the state directory or makes it. Another input is refused
@@ -155,6 +156,7 @@ func (r *recovery) readCursors() error {
 		case err != nil:
 			return fmt.Errorf("checkpoint: %w", err)
 		default:
+			r.cursors++
 			r.offsets[i] = c.Offsets
 			for f, offset := range c.Offsets {
 				r.known[f] = max(r.known[f], offset)

@@ -77,15 +77,20 @@ func (r *recovery) readSource(ctx context.Context, i int, from int64) error {
 		return fmt.Errorf("checkpoint: read %s: %w", s.path, err)
 	}
 	defer f.Close()
-	if before := make([]byte, 1); from > 0 {
-		if _, err := f.ReadAt(before, from-1); err != nil || before[0] != '\n' {
-			return &DamagedError{s.path, fmt.Sprintf("no line ends at byte %d, where one was written; restore it", from)}
-		}
+	if ok, err := isLineEnd(f, r.known[i]); err != nil {
+		return fmt.Errorf("checkpoint: read %s: %w", s.path, err)
+	} else if !ok {
+		return &DamagedError{s.path, fmt.Sprintf("no line ends at byte %d, where one was written; restore it", r.known[i])}
 	}
 	lines := 0
 	return scanLines(s.path, f, from, s.size, func(at span, line []byte) error {
 		if lines++; lines%1024 == 0 && ctx.Err() != nil {
 			return interrupted(ctx)
+		}
+		// Where no cursor tells what this state has written, the file may be
+		// somebody's: only a last line without its newline can be torn.
+		if whole := int64(len(line)) < at.to-at.from; whole && r.cursors == 0 {
+			r.known[i] = at.to
 		}
 		return r.readLine(i, at, line)
 	})
@@ -98,7 +103,7 @@ func (r *recovery) readLine(i int, at span, line []byte) error {
 	key, e, err := s.read(line)
 	if err != nil || !json.Valid(line) {
 		if at.from < r.known[i] {
-			return &DamagedError{s.path, fmt.Sprintf("the line at byte %d, once written whole, cannot be read; restore it", at.from)}
+			return &DamagedError{s.path, fmt.Sprintf("the line at byte %d, once written whole, cannot be read; restore it, choose another output, or take it out and remove all .json files of the state", at.from)}
 		}
 		s.bad = append(s.bad, at)
 		return nil
@@ -146,14 +151,7 @@ func (r *recovery) repair() error {
 }
 
 func (r *recovery) repairTail(i int) error {
-	s := &r.sources[i]
-	from := r.known[i]
-	if r.fresh { // no run has left it: only what is bad must go
-		from = s.size
-		if len(s.bad) > 0 {
-			from = s.bad[0].from
-		}
-	}
+	s, from := &r.sources[i], r.known[i]
 	if from == s.size {
 		return nil
 	}
@@ -183,7 +181,8 @@ func (r *recovery) freeName(name string) (string, error) {
 	return free, err
 }
 
-// openFiles opens the files for appending. From here on nothing in them is in
+// openFiles opens the files for appending and syncs what may have been left
+// unsynced in them where no cursor knew. From here on nothing in them is in
 // doubt, so that the cursors may know all of it.
 func (r *recovery) openFiles() error {
 	for i, s := range r.sources {
@@ -193,7 +192,7 @@ func (r *recovery) openFiles() error {
 		}
 		r.files = append(r.files, &lineFile{path: s.path, file: f, landed: r.landed(i)})
 		size, err := f.Size()
-		if err != nil {
+		if err = errors.Join(err, f.Sync()); err != nil {
 			return &WriteError{s.path, err}
 		}
 		r.files[i].size, r.known[i] = size, size

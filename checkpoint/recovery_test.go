@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,6 +52,14 @@ func stopped(t *testing.T) *job {
 	j.fs = j.fs.copy()
 	j.do, j.o.Workers, j.sent = newJob(0).do, 4, map[string]int{}
 	return j
+}
+
+// lose removes files of the state.
+func (j *job) lose(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		require.NoError(t, j.fs.Remove(j.state(name)))
+	}
 }
 
 // resume runs to the end and checks that just the pending items were sent.
@@ -122,9 +131,7 @@ func TestLostCursors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 20, sum.Done)
 
-	for i := range 3 {
-		require.NoError(t, j.fs.Remove(j.state(fmt.Sprintf("%03d.json", i))))
-	}
+	j.lose(t, "000.json", "001.json", "002.json")
 	j.o.RetryDead = false
 	sum, err = j.run(t.Context())
 	require.NoError(t, err)
@@ -154,26 +161,42 @@ func TestUnfinishedCursor(t *testing.T) {
 }
 
 // case 70: a torn end is cut at any byte, kept aside and reported; complete JSON that
-// lacks only its newline gets it.
+// lacks only its newline gets it. So it is where no cursor tells what was written.
 func TestTornEnd(t *testing.T) {
-	for _, file := range []string{resultsFile, "state/shards/marks.jsonl"} {
-		whole := stopped(t).file(file)
-		last := whole[strings.LastIndexByte(whole[:len(whole)-1], '\n')+1:]
-		for cut := 1; cut <= len(last); cut++ {
-			j := stopped(t)
-			j.fs.write(file, whole[:len(whole)-cut])
-			switch cut {
-			case 1, len(last):
-				require.Empty(t, j.resume(t, 8+cut/len(last)).Repairs)
-			default:
-				sum := j.resume(t, 9)
-				require.Len(t, sum.Repairs, 1)
-				require.Equal(t, file, sum.Repairs[0].Path)
-				require.Equal(t, last[:len(last)-cut], j.file(j.state(file[strings.LastIndexByte(file, '/')+1:]+".torn")))
+	cursors := []string{"000.json", "001.json", "002.json"}
+	for _, lost := range [][]string{nil, cursors, append(cursors, "manifest.json")} {
+		for _, file := range []string{resultsFile, "state/shards/marks.jsonl"} {
+			whole := stopped(t).file(file)
+			last := whole[strings.LastIndexByte(whole[:len(whole)-1], '\n')+1:]
+			for cut := 1; cut <= len(last); cut++ {
+				j := stopped(t)
+				j.fs.write(file, whole[:len(whole)-cut])
+				j.lose(t, lost...)
+				switch cut {
+				case 1, len(last):
+					require.Empty(t, j.resume(t, 8+cut/len(last)).Repairs)
+				default:
+					sum := j.resume(t, 9)
+					require.Len(t, sum.Repairs, 1)
+					require.Equal(t, file, sum.Repairs[0].Path)
+					require.Equal(t, last[:len(last)-cut], j.file(j.state(file[strings.LastIndexByte(file, '/')+1:]+".torn")))
+				}
+				require.Empty(t, j.resume(t, 0).Repairs)
 			}
-			require.Empty(t, j.resume(t, 0).Repairs)
 		}
 	}
+}
+
+// Lines that nobody has synced count only once they are.
+func TestLostStateUnsynced(t *testing.T) {
+	j := newJob(2)
+	f, err := j.fs.Create(resultsFile)
+	require.NoError(t, err)
+	_, err = f.Write([]byte(`{"custom_id":"k0"}` + "\n" + `{"custom_id":"k1"}` + "\n"))
+	require.NoError(t, err)
+	j.resume(t, 0)
+	j.fs = j.fs.powerCut()
+	j.resume(t, 0)
 }
 
 // A lost block in the middle of the tail takes no good line along.
@@ -187,6 +210,33 @@ func TestHoleInTail(t *testing.T) {
 	require.Equal(t, lines[2]+"\x00\x00\x00", j.file(j.state(resultsFile+".torn")))
 }
 
+// What no run has torn, in a file that no cursor knows, is not for a run to take
+// out: the file may be somebody's.
+func TestForeignLines(t *testing.T) {
+	for _, lost := range [][]string{{"000.json", "001.json", "002.json"}, {"000.json", "001.json", "002.json", "manifest.json"}} {
+		for _, file := range []string{resultsFile, "state/shards/marks.jsonl"} {
+			for _, bad := range []string{"my notes", "", "\x00\x00", `{"custom_id":5,"end":"over"}`} {
+				for before := range 3 {
+					j := stopped(t)
+					lines := strings.SplitAfter(j.file(file), "\n")[:2]
+					content := strings.Join(slices.Insert(lines, before, bad+"\n"), "")
+					j.fs.write(file, content)
+					j.lose(t, lost...)
+					names := j.fs.names()
+					_, err := j.run(t.Context())
+					var damaged *checkpoint.DamagedError
+					require.ErrorAs(t, err, &damaged, "%q", content)
+					require.Equal(t, file, damaged.Path)
+					require.Contains(t, damaged.Reason, "cannot be read")
+					require.Equal(t, content, j.file(file))
+					require.Equal(t, names, j.fs.names())
+					require.Empty(t, j.sent)
+				}
+			}
+		}
+	}
+}
+
 // What cannot be healed is refused with the file and the reason, and nothing
 // is changed.
 func TestRefused(t *testing.T) {
@@ -195,9 +245,13 @@ func TestRefused(t *testing.T) {
 		damage func(*memFS, string)
 		reason string
 	}{
-		"output cut":          {resultsFile, func(fs *memFS, s string) { fs.write(resultsFile, s[:len(s)-1]) }, "are known to be written"},
-		"output gone":         {resultsFile, func(fs *memFS, s string) { fs.Remove(resultsFile) }, "it is missing"},
-		"output replaced":     {resultsFile, func(fs *memFS, s string) { fs.write(resultsFile, s[1:]+" ") }, "no line ends at byte"},
+		"output cut":      {resultsFile, func(fs *memFS, s string) { fs.write(resultsFile, s[:len(s)-1]) }, "are known to be written"},
+		"output gone":     {resultsFile, func(fs *memFS, s string) { fs.Remove(resultsFile) }, "it is missing"},
+		"output replaced": {resultsFile, func(fs *memFS, s string) { fs.write(resultsFile, s[1:]+" ") }, "no line ends at byte"},
+		"newline replaced": {resultsFile, func(fs *memFS, s string) {
+			fs.write(resultsFile, s[:len(s)-1]+" ")
+			fs.Remove("state/shards/001.json") // the others know where the file ended
+		}, "no line ends at byte"},
 		"tail beyond the end": {resultsFile, func(fs *memFS, s string) { fs.write("state/shards/results.jsonl.tail", "9999\n{}\n") }, "before its last lines"},
 		"tail of nothing":     {"state/shards/results.jsonl.tail", func(fs *memFS, s string) { fs.write("state/shards/results.jsonl.tail", "{}") }, "offset"},
 		"marks gone":          {"state/shards/marks.jsonl", func(fs *memFS, s string) { fs.Remove("state/shards/marks.jsonl") }, "it is missing"},
@@ -239,9 +293,7 @@ func TestRefused(t *testing.T) {
 // The way out that the error names for a lost manifest.
 func TestMadeAnew(t *testing.T) {
 	j := stopped(t)
-	for _, name := range []string{"manifest", "000", "001", "002"} {
-		require.NoError(t, j.fs.Remove(j.state(name+".json")))
-	}
+	j.lose(t, "manifest.json", "000.json", "001.json", "002.json")
 	j.resume(t, 8)
 }
 

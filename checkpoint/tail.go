@@ -83,7 +83,12 @@ func rewriteTail(fsys disk.FS, path, redo string, from, size int64, bad []span) 
 			}
 			at = b.to
 		}
-		return endLine(w, in, from, size, bad)
+		// A good last line that lacks its newline gets it.
+		if ended, err := isLineEnd(in, size); ended || err != nil || len(bad) > 0 && bad[len(bad)-1].to == size {
+			return err
+		}
+		_, err := w.Write([]byte{'\n'})
+		return err
 	})
 	if err == nil {
 		err = fsys.Rename(redo+disk.TempSuffix, redo)
@@ -97,20 +102,17 @@ func rewriteTail(fsys disk.FS, path, redo string, from, size int64, bad []span) 
 	return err
 }
 
-// endLine adds the newline that a good last line lacks.
-func endLine(w io.Writer, in io.ReaderAt, from, size int64, bad []span) error {
-	if size == from || len(bad) > 0 && bad[len(bad)-1].to == size {
-		return nil
+// isLineEnd tells whether at is behind a line of the file, or its beginning.
+func isLineEnd(r io.ReaderAt, at int64) (bool, error) {
+	if at == 0 {
+		return true, nil
 	}
 	last := make([]byte, 1)
-	if _, err := in.ReadAt(last, size-1); err != nil && !errors.Is(err, io.EOF) {
-		return err
+	n, err := r.ReadAt(last, at-1)
+	if n == 1 {
+		err = nil // an io.EOF may come with the last byte
 	}
-	if last[0] == '\n' {
-		return nil
-	}
-	_, err := w.Write([]byte{'\n'})
-	return err
+	return last[0] == '\n', err
 }
 
 // replay does what a redo says and removes it; without one it does nothing.
