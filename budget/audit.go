@@ -1,8 +1,8 @@
 package budget
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tollbook/tollbook/journal"
 )
@@ -16,7 +16,7 @@ type Audit struct {
 
 	Net           int64            // sum of the amounts
 	MultiClosed   map[string]int64 // rids closed (settled or refunded) more than once, with the number of closes
-	Overruns      int64            // entries by which a call used more than it held
+	Overruns      int64            // reservations that used more than they held
 	OverrunTokens int64
 	Violations    []Violation // in the order of the lines
 
@@ -51,13 +51,15 @@ func NewAudit() *Audit {
 // segment; in later ones they are checked against the fold.
 func (a *Audit) Add(e journal.Entry) {
 	a.lines++
-	switch later := a.ledger.segments > 0; {
-	case later && e.Kind == journal.Open:
-		a.compareOpening(&e)
-	case a.ledger.segments > 1 && e.Carried:
-		a.compareCarried(&e)
-	default:
+	if a.ledger.segments > 0 && e.Kind == journal.Open || a.ledger.segments > 1 && e.Carried {
+		for _, err := range a.ledger.contradictions(&e) {
+			a.violation(&e, err)
+		}
+	} else {
 		a.count(&e)
+	}
+	if e.Seq != 0 && !e.Carried && e.T < a.ledger.last {
+		a.violation(&e, fmt.Errorf("time goes back by %d microseconds", a.ledger.last-e.T))
 	}
 	if e.Seq == 0 && e.Prev == 0 { // a foreign ledger tells amounts only
 		a.complete(&e)
@@ -66,6 +68,10 @@ func (a *Audit) Add(e journal.Entry) {
 		a.violation(&e, err)
 		return
 	}
+	if e.Kind == journal.Reserve {
+		a.closes[e.RID] = 0 // a new life, where it is one past the horizon
+	}
+	a.Overruns, a.OverrunTokens = a.ledger.stats.overruns, a.ledger.stats.overrunTokens
 	a.checkPath(&e)
 }
 
@@ -95,10 +101,6 @@ func (a *Audit) count(e *journal.Entry) {
 		if a.closes[e.RID]++; a.closes[e.RID] > 1 {
 			a.MultiClosed[e.RID] = a.closes[e.RID]
 		}
-	}
-	if (e.Kind == journal.Settle || e.Kind == journal.Adjust) && e.Amount > 0 {
-		a.Overruns++
-		a.OverrunTokens += e.Amount
 	}
 }
 
@@ -147,55 +149,8 @@ func (a *Audit) checkPath(e *journal.Entry) {
 	}
 }
 
-// compareOpening checks the balances that a later segment begins with.
-func (a *Audit) compareOpening(e *journal.Entry) {
-	if e.Opening == nil {
-		return
-	}
-	said := map[string]journal.Change{"": e.Change}
-	for _, b := range e.Opening.Balances {
-		said[b.Scope] = b.Change
-	}
-	closed := map[string]journal.Change{}
-	for scope, at := range a.ledger.accounts {
-		closed[scope] = at.sum
-	}
-	for _, h := range a.ledger.openHolds() {
-		for _, at := range h.account.path {
-			closed[at.scope], _ = closed[at.scope].Plus(h.sum.Negated())
-		}
-	}
-	for scope, have := range closed {
-		if have != said[scope] {
-			a.violation(e, fmt.Errorf("segment %d begins with %d tokens closed on scope %q; the entries before it add up to %d", e.Opening.Segment, said[scope].Amount, scope, have.Amount))
-		}
-		delete(said, scope)
-	}
-	for scope := range said {
-		a.violation(e, fmt.Errorf("segment %d begins with a balance on scope %q, of which there is no entry", e.Opening.Segment, scope))
-	}
-}
-
-// compareCarried checks a line that a later segment repeats.
-func (a *Audit) compareCarried(e *journal.Entry) {
-	if e.Kind != journal.Reserve && e.Kind != journal.Carry {
-		return
-	}
-	switch h := a.ledger.holds[e.RID]; {
-	case h == nil:
-		a.violation(e, fmt.Errorf("segment carries reservation %q, of which there is no entry", e.RID))
-	case e.Kind == journal.Reserve && (h.state != StateOpen || h.sum != e.Change):
-		a.violation(e, fmt.Errorf("segment carries reservation %q as open with %d tokens; by its entries it is %s with %d", e.RID, e.Amount, h.state, h.sum.Amount))
-	case e.Kind == journal.Carry && (e.Past == nil || h.state.String() != e.Past.State || h.sum.Confirmed != e.Past.Confirmed || h.sum.Assumed != e.Past.Assumed):
-		a.violation(e, fmt.Errorf("segment carries reservation %q otherwise than its entries leave it: %s with %d confirmed, %d assumed", e.RID, h.state, h.sum.Confirmed, h.sum.Assumed))
-	}
-}
-
 func (a *Audit) violation(e *journal.Entry, err error) {
-	what := err.Error()
-	if errors.Is(err, ErrDamaged) {
-		what = what[len(ErrDamaged.Error())+len(": "):]
-	}
+	what := strings.TrimPrefix(err.Error(), ErrDamaged.Error()+": ")
 	a.Violations = append(a.Violations, Violation{Line: a.lines, Seq: e.Seq, RID: e.RID, What: what})
 }
 

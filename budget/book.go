@@ -56,21 +56,22 @@ type Book struct {
 	leading bool
 
 	// What follows belongs to the leader.
-	ledger   *ledger
-	pos      journal.Pos
-	entries  []journal.Entry // of the batch in hand
-	undos    []undo          // and how to take them back
-	waiting  []*op
-	pass     int  // counts the retests of the waiting line
-	freed    bool // something was given back since the last one
-	carried  int  // entries that the last rotation carried
-	closes   int  // since what nobody may name any more was last forgotten
-	batchID  uuid.UUID
-	batches  uint64
-	stats    stats
-	orphans  []Orphan
-	broken   error
-	finished bool
+	ledger    *ledger
+	pos       journal.Pos
+	entries   []journal.Entry // of the batch in hand
+	undos     []undo          // and how to take them back
+	waiting   []*op
+	pass      int  // counts the retests of the waiting line
+	freed     bool // something was given back since the last one
+	carried   int  // entries that the last rotation carried
+	closes    int  // since what nobody may name any more was last forgotten
+	batchID   uuid.UUID
+	batches   uint64
+	notBefore journal.Pos // of a rotation, after one that failed
+	inHand    []*op       // what the leader has to answer still
+	orphans   []Orphan
+	broken    error // why nothing more is admitted
+	finished  bool  // nothing more is written
 
 	closing  sync.Once
 	closeErr error
@@ -108,8 +109,8 @@ func Prices(p Pricer) Option { return option(func(c *config) { c.pricer = p }) }
 func Clock(now func() time.Time) Option { return option(func(c *config) { c.clock = now }) }
 
 // Horizon is how long a rotation carries on what a late call may still name:
-// refunded and assumed figures, callers' own rids, keys and evidence. Zero is
-// 14 days.
+// refunded and assumed figures, callers' own rids and evidence. Less than 14
+// days is 14 days.
 func Horizon(d time.Duration) Option { return option(func(c *config) { c.horizon = d }) }
 
 // OrphanPolicy says what becomes of a reservation that is open when a book is
@@ -158,9 +159,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	if b.clock == nil {
 		b.clock = time.Now
 	}
-	if b.horizon == 0 {
-		b.horizon = 14 * 24 * time.Hour
-	}
+	b.ledger.horizon = max(b.horizon, minHorizon).Microseconds()
 	for _, l := range b.limits {
 		if err := l.check(); err != nil {
 			return nil, err
@@ -175,6 +174,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 		}
 		b.pos = journal.Pos(e.Seq)
 	}
+	b.ledger.stats = stats{unknown: map[string]int64{}} // from here on
 	if err := b.rotate(); err != nil {
 		return nil, fmt.Errorf("budget: open: %w", err)
 	}

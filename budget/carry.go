@@ -2,7 +2,9 @@ package budget
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -35,9 +37,8 @@ func (b *Book) rotate() error {
 // never had an uncertain figure and whose rid we made, and all past the
 // horizon. A handle that is still around can read its receipt.
 func (b *Book) forget(now int64) {
-	horizon := now - b.horizon.Microseconds()
 	for rid, h := range b.ledger.holds {
-		if h.state != StateOpen && (h.closed < horizon || !h.named && h.state != StateRefunded && h.sum.Maybe == 0 && h.key == "" && len(h.proofs) == 0) {
+		if h.state != StateOpen && (h.closed < now-b.ledger.horizon || !h.named && h.state != StateRefunded && h.sum.Maybe == 0 && len(h.proofs) == 0) {
 			h.forgotten = true
 			delete(b.ledger.holds, rid)
 		}
@@ -55,37 +56,31 @@ func (b *Book) tidy() {
 	if b.broken != nil || b.finished {
 		return
 	}
-	if j, ok := b.journal.(interface{ Due(carried int) bool }); ok && j.Due(b.carried+int(b.ledger.root.open)) {
-		if err := b.rotate(); err != nil {
+	if j, ok := b.journal.(interface{ Due(carried int) bool }); ok && b.pos >= b.notBefore && j.Due(b.carried+int(b.ledger.root.open)) {
+		err := b.rotate()
+		switch {
+		case errors.Is(err, journal.ErrPoisoned):
 			b.breakDown(err)
+		case err != nil: // the old segment is in charge, and grows on
+			b.notBefore = b.pos + retryRotation
+			b.logger.LogAttrs(b.ctx, slog.LevelError, "the book's segment could not be rotated; it grows on", slog.Any("error", err))
 		}
 	} else if b.closes >= max(forgetMin, len(b.ledger.holds)) {
 		b.forget(b.now())
 	}
 }
 
+// retryRotation is how many entries later a rotation that failed is tried again.
+const retryRotation = 10_000
+
 // snapshot returns the lines a new segment begins with.
 func (l *ledger) snapshot(now int64) []journal.Entry {
-	held := map[*account]journal.Change{}
-	var open, closed []journal.Entry
-	for _, h := range l.holds {
-		if h.state != StateOpen {
-			closed = append(closed, h.carry())
-			continue
-		}
-		for _, a := range h.account.path {
-			held[a], _ = held[a].Plus(h.sum)
-		}
-		open = append(open, h.carriedReserve())
-	}
 	head := journal.Entry{Kind: journal.Open, T: now, Opening: &journal.Opening{Book: l.book}}
-	for _, scope := range slices.Sorted(maps.Keys(l.accounts)) {
-		a := l.accounts[scope]
-		rest, _ := a.sum.Plus(held[a].Negated())
-		if scope == "" {
-			head.Change = rest
-		} else if rest != (journal.Change{}) {
-			head.Opening.Balances = append(head.Opening.Balances, journal.Balance{Scope: scope, Change: rest})
+	closed := l.closedBalances()
+	head.Change = closed[""]
+	for _, scope := range slices.Sorted(maps.Keys(closed)) {
+		if scope != "" && closed[scope] != (journal.Change{}) {
+			head.Opening.Balances = append(head.Opening.Balances, journal.Balance{Scope: scope, Change: closed[scope]})
 		}
 	}
 	carried := []journal.Entry{head}
@@ -93,10 +88,62 @@ func (l *ledger) snapshot(now int64) []journal.Entry {
 		carried = append(carried, journal.Entry{Kind: journal.Limit, T: now, Scope: limit.Scope, Carried: true,
 			Cap: &journal.Cap{Kind: limit.Unit.String(), Max: limit.Max}})
 	}
-	byTime := func(a, b journal.Entry) int { return cmp.Or(cmp.Compare(a.T, b.T), cmp.Compare(a.RID, b.RID)) }
-	slices.SortFunc(open, byTime)
-	slices.SortFunc(closed, byTime)
-	return append(append(carried, open...), closed...)
+	for _, h := range l.openHolds() {
+		carried = append(carried, h.carriedReserve())
+	}
+	past := len(carried)
+	for _, h := range l.holds {
+		if h.state != StateOpen {
+			carried = append(carried, h.carry())
+		}
+	}
+	slices.SortFunc(carried[past:], func(a, b journal.Entry) int { return cmp.Or(cmp.Compare(a.T, b.T), cmp.Compare(a.RID, b.RID)) })
+	return carried
+}
+
+// closedBalances is what stands on each scope without what is open.
+func (l *ledger) closedBalances() map[string]journal.Change {
+	closed := make(map[string]journal.Change, len(l.accounts))
+	for scope, a := range l.accounts {
+		closed[scope] = a.sum
+	}
+	for h := l.open.next; h != &l.open; h = h.next {
+		for _, a := range h.account.path {
+			closed[a.scope], _ = closed[a.scope].Plus(h.sum.Negated())
+		}
+	}
+	return closed
+}
+
+// contradictions compares a line that a later segment begins with with what
+// the entries before it add up to.
+func (l *ledger) contradictions(e *journal.Entry) (found []error) {
+	wrong := func(format string, args ...any) { found = append(found, fmt.Errorf(format, args...)) }
+	h := l.holds[e.RID]
+	switch {
+	case e.Kind == journal.Open && e.Opening != nil:
+		said := map[string]journal.Change{"": e.Change}
+		for _, b := range e.Opening.Balances {
+			said[b.Scope] = b.Change
+		}
+		for scope, have := range l.closedBalances() {
+			if have != said[scope] {
+				wrong("segment %d begins with %d tokens closed on scope %q; the entries before it add up to %d", e.Opening.Segment, said[scope].Amount, scope, have.Amount)
+			}
+			delete(said, scope)
+		}
+		for scope := range said {
+			wrong("segment %d begins with a balance on scope %q, of which there is no entry", e.Opening.Segment, scope)
+		}
+	case e.Kind != journal.Reserve && e.Kind != journal.Carry:
+	case h == nil:
+		wrong("reservation %q is carried, and there is no entry of it", e.RID)
+	case e.Kind == journal.Reserve && (h.state != StateOpen || h.sum != e.Change):
+		wrong("reservation %q is carried as open with %d tokens; by its entries it is %s with %d", e.RID, e.Amount, h.state, h.sum.Amount)
+	case e.Kind == journal.Carry && (e.Past == nil || h.state.String() != e.Past.State || h.sum.Confirmed != e.Past.Confirmed || h.sum.Assumed != e.Past.Assumed):
+		wrong("reservation %q is carried otherwise than its entries leave it: %s with %d confirmed, %d assumed", e.RID, h.state, h.sum.Confirmed, h.sum.Assumed)
+	}
+	return found
 }
 
 // carriedReserve is the reserve line of an open hold in a new segment.
@@ -117,7 +164,7 @@ func (h *hold) carry() journal.Entry {
 		Prices: h.prices, Named: h.named, Carried: true, Tries: h.tries, Usage: h.usage,
 		Past: &journal.Past{State: h.state.String(), Opened: h.opened, Each: h.each, EachCost: h.eachCost, Lost: h.lost,
 			Confirmed: h.sum.Confirmed, ConfirmedCost: h.sum.ConfirmedCost, Assumed: h.sum.Assumed, AssumedCost: h.sum.AssumedCost,
-			Maybe: h.sum.Maybe, Over: h.over, OverCost: h.overCost, Unsent: h.unsent, Reclaimed: h.reclaimed, Evidence: slices.Clone(h.proofs)}}
+			Maybe: h.sum.Maybe, LastCost: h.lastCost, Held: h.held, HeldCost: h.heldCost, Unsent: h.unsent, Evidence: slices.Clone(h.proofs)}}
 }
 
 // carry folds such a line.
@@ -129,11 +176,11 @@ func (l *ledger) carry(e *journal.Entry) error {
 	if l.holds[e.RID] != nil {
 		return fmt.Errorf("%w: reservation %q is carried twice", ErrDamaged, e.RID)
 	}
-	l.holds[e.RID] = &hold{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named, account: l.account(e.Scope),
+	l.holds[e.RID] = &hold{life: life{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named, account: l.account(e.Scope),
 		state: parseState(p.State), opened: p.Opened, closed: e.T, each: p.Each, eachCost: p.EachCost, lost: p.Lost, tries: e.Tries,
 		sum: journal.Change{Amount: p.Confirmed + p.Assumed, Cost: p.ConfirmedCost + p.AssumedCost, Confirmed: p.Confirmed,
 			ConfirmedCost: p.ConfirmedCost, Assumed: p.Assumed, AssumedCost: p.AssumedCost, Maybe: p.Maybe},
-		usage: e.Usage, over: p.Over, overCost: p.OverCost, unsent: p.Unsent, reclaimed: p.Reclaimed, proofs: p.Evidence}
+		usage: e.Usage, lastCost: p.LastCost, held: p.Held, heldCost: p.HeldCost, unsent: p.Unsent, proofs: p.Evidence}}
 	return nil
 }
 

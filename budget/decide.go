@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -13,16 +14,14 @@ import (
 // decide finds out what an op comes to and applies it to the ledger; commit
 // makes it durable or rollback takes it back.
 func (b *Book) decide(o *op) {
-	o.wrote, o.err, o.receipt = false, nil, Receipt{}
+	o.wrote, o.got, o.err, o.receipt = false, nil, nil, Receipt{}
 	from := len(b.entries)
 	h, err := b.decision(o)
 	if err == nil && len(b.entries) > from {
 		err = b.applyFrom(from, h)
 		o.wrote = err == nil
-		if err != nil && o.kind == opReserve {
-			if known := b.ledger.holds[o.rid]; known != nil {
-				err = known.again(&o.request)
-			}
+		if err != nil {
+			err = b.explain(o, err)
 		}
 	}
 	if err != nil {
@@ -34,11 +33,23 @@ func (b *Book) decide(o *op) {
 		h.handle = Reservation{book: b, rid: h.rid, hold: h}
 	}
 	if h != nil {
-		o.hold = h
+		o.got = h
 		o.receipt = h.receipt()
 		o.receipt.Booked = o.wrote
 	}
 	b.freed = b.freed || o.wrote && o.kind != opReserve && o.kind != opExtend
+}
+
+// explain says in the caller's terms why an entry that was decided could not be
+// applied: the rid is known, or a sum would leave 64 bits.
+func (b *Book) explain(o *op, err error) error {
+	if known := b.ledger.holds[o.rid]; known != nil && o.kind == opReserve {
+		return known.again(&o.request)
+	}
+	if errors.Is(err, journal.ErrOverflow) {
+		return &InvalidError{What: opNames[o.kind], Reason: "the balance would be more than 64 bits hold"}
+	}
+	return err
 }
 
 // decision appends to b.entries what an op would write.
@@ -84,7 +95,7 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 	if len(b.entries) > from && (h.forgotten || b.finished) {
 		b.entries = b.entries[:from]
 		if b.finished {
-			return nil, fmt.Errorf("%w: %s of %q", ErrBookClosed, opNames[o.kind], o.rid)
+			return nil, fmt.Errorf("%w: %s of %q", b.admitting(), opNames[o.kind], o.rid)
 		}
 		return nil, fmt.Errorf("%w: %s of %q: past the horizon", ErrUnknown, opNames[o.kind], o.rid)
 	}
@@ -116,9 +127,8 @@ func (b *Book) applyFrom(i int, h *hold) error {
 // be told first if it is known.
 func (b *Book) reserve(o *op) error {
 	r := &o.request
-	a := b.ledger.account(r.Scope)
-	ask := journal.Change{Amount: r.Tokens, Cost: r.Cost, Requests: 1}
-	full, err := b.admitted(o, a, ask)
+	ask := r.ask()
+	full, err := b.admitted(o, b.ledger.nearest(r.Scope), ask)
 	if err == nil {
 		b.entries = append(b.entries, journal.Entry{Kind: journal.Reserve, RID: o.rid, Change: ask, Scope: r.Scope, Key: r.Key,
 			Model: r.Model, Prices: o.prices, Named: r.RID != ""})
@@ -128,9 +138,14 @@ func (b *Book) reserve(o *op) error {
 		return h.again(r)
 	}
 	if full != nil && r.MaxWait > 0 {
-		b.wait(o, full)
+		b.wait(o, full, err)
 	}
 	return err
+}
+
+// ask is what a reserve changes.
+func (r *Request) ask() journal.Change {
+	return journal.Change{Amount: r.Tokens, Cost: r.Cost, Requests: 1}
 }
 
 // admitted returns nil if the reserve may be booked. full is the account that
@@ -138,6 +153,9 @@ func (b *Book) reserve(o *op) error {
 func (b *Book) admitted(o *op, a *account, ask journal.Change) (full *account, err error) {
 	r := &o.request
 	if err := b.admitting(); err != nil {
+		return nil, err
+	}
+	if err := b.ledger.room(r.Scope); err != nil {
 		return nil, err
 	}
 	if r.Key != "" {
@@ -163,7 +181,7 @@ func (b *Book) admitted(o *op, a *account, ask journal.Change) (full *account, e
 }
 
 // again answers a second reserve of a rid: it is never a second hold.
-func (h *hold) again(r *Request) error {
+func (h *life) again(r *Request) error {
 	switch {
 	case h.each != r.Tokens || h.eachCost != r.Cost || h.account.scope != r.Scope:
 		return fmt.Errorf("%w: reservation %q is %s with %d tokens, %d picodollars on scope %q; asked are %d, %d on %q",
@@ -192,17 +210,26 @@ func (b *Book) extend(h *hold, o *op) (err error) {
 
 // admitting returns why the book admits nothing more, if so.
 func (b *Book) admitting() error {
+	if b.broken != nil {
+		return b.broken
+	}
 	if b.finished {
 		return ErrBookClosed
 	}
-	return b.broken
+	return nil
 }
 
 func (b *Book) setLimit(l Limit) error {
 	if b.finished {
-		return ErrBookClosed
+		return b.admitting()
 	}
-	limit := b.ledger.account(l.Scope).caps[l.Unit]
+	if err := b.ledger.room(l.Scope); err != nil {
+		return err
+	}
+	limit := capacity{}
+	if a := b.ledger.accounts[l.Scope]; a != nil {
+		limit = a.caps[l.Unit]
+	}
 	if limit.set == !l.Unlimited && (l.Unlimited || limit.max == l.Max) {
 		return nil
 	}

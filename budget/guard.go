@@ -38,7 +38,7 @@ var opNames = [...]string{opReserve: "reserve", opExtend: "extend", opSettle: "s
 type op struct {
 	kind opKind
 	rid  string
-	hold *hold
+	hold *hold // nil: looked up by rid
 
 	request  Request
 	priced   bool // the request's cost is known, be it zero
@@ -55,6 +55,8 @@ type op struct {
 	wrote   bool     // the batch in hand holds entries of this op
 	waitsAt *account // in the waiting line: what was full when it was last tried
 	ready   bool     // in the waiting line, with an answer that holds once the batch is durable
+	refusal error    // in the waiting line: why it waits
+	got     *hold    // what it was decided on
 	receipt Receipt
 	err     error
 	silent  bool // the leader's own: nobody listens
@@ -85,7 +87,7 @@ func (b *Book) do(ctx context.Context, ask *op) (Receipt, *hold, error) {
 			b.lead()
 		}
 	}
-	receipt, h, err := o.receipt, o.hold, o.err
+	receipt, h, err := o.receipt, o.got, o.err
 	*o = op{done: o.done}
 	b.ops.Put(o)
 	return receipt, h, err
@@ -163,11 +165,20 @@ func (o *op) answer() {
 func (b *Book) lead() {
 	b.mu.Lock()
 	batch := b.queue
-	b.queue = b.spare
+	b.queue, b.spare = b.spare, nil
 	b.mu.Unlock()
 
+	defer b.handOver(batch)
 	b.serve(batch)
+}
 
+// handOver gives the lead to the first of the queue. It is deferred: a panic of
+// a caller's own function (a Pricer, an Observe, a clock, a log handler) ends the
+// book, and must not leave the others waiting.
+func (b *Book) handOver(batch []*op) {
+	if b.inHand != nil {
+		b.abandon()
+	}
 	clear(batch)
 	b.mu.Lock()
 	b.spare = batch[:0]

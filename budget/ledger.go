@@ -1,8 +1,10 @@
 package budget
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tollbook/tollbook/journal"
 )
@@ -14,11 +16,27 @@ type ledger struct {
 	accounts map[string]*account
 	holds    map[string]*hold // by rid: the open ones, and those a late call may still name
 	keys     map[string]*hold // the open ones that carry a key
+	open     hold             // head of the ring of the open ones, oldest first
 
 	book     string
 	segments int   // open lines seen; from the second on, carried lines repeat what is known
 	last     int64 // largest T so far, carried lines apart
+	horizon  int64 // microseconds for which a closed rid is not used again
+	stats    stats
 }
+
+// stats counts what a report tells besides balances.
+type stats struct {
+	overruns, overrunTokens int64
+	unknown                 map[string]int64 // attempts charged at an assumed figure, by reason
+}
+
+// minHorizon is how long a closed reservation is remembered at least.
+const minHorizon = 14 * 24 * time.Hour
+
+// maxScopes bounds the scopes of a book, whose balances must fit into the open
+// line of a segment.
+const maxScopes = 100_000
 
 // account is what stands on one scope, all below it included.
 type account struct {
@@ -39,7 +57,10 @@ type capacity struct {
 func newLedger() *ledger {
 	root := &account{}
 	root.path = []*account{root}
-	return &ledger{root: root, accounts: map[string]*account{"": root}, holds: map[string]*hold{}, keys: map[string]*hold{}}
+	l := &ledger{root: root, accounts: map[string]*account{"": root}, holds: map[string]*hold{}, keys: map[string]*hold{},
+		horizon: minHorizon.Microseconds(), stats: stats{unknown: map[string]int64{}}}
+	l.open.prev, l.open.next = &l.open, &l.open
+	return l
 }
 
 // account returns the account of a scope, made where it is new.
@@ -57,14 +78,30 @@ func (l *ledger) account(scope string) *account {
 	return a
 }
 
+// nearest returns the account of a scope, or of what stands above it as long as
+// nothing was booked on it: the same limits hold for both.
+func (l *ledger) nearest(scope string) *account {
+	for {
+		if a := l.accounts[scope]; a != nil {
+			return a
+		}
+		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
+	}
+}
+
+// room refuses a scope that is one too many.
+func (l *ledger) room(scope string) error {
+	if l.accounts[scope] == nil && len(l.accounts)+strings.Count(scope, "/") >= maxScopes {
+		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q would be one too many: the book has %d; scopes are for teams, runs and shards, keys are for calls", scope, len(l.accounts))}
+	}
+	return nil
+}
+
 // checkScope refuses paths that are not ones: empty segments, control
 // characters, more than 256 bytes.
 func checkScope(scope string) error {
 	if scope == "" {
 		return nil
-	}
-	if len(scope) > 256 {
-		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%d bytes; at most 256", len(scope))}
 	}
 	if strings.HasPrefix(scope, "/") || strings.HasSuffix(scope, "/") || strings.Contains(scope, "//") {
 		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q has an empty segment; write it as a/b/c", scope)}
@@ -116,7 +153,9 @@ func (a *account) capped(u Unit) bool {
 type undo struct {
 	kind journal.Kind
 	h    *hold
-	was  hold // h before, unless the entry made it
+	was  life   // h before, unless the entry made it
+	old  *hold  // whose rid a reserve took again, past the horizon
+	why  string // reason that was counted as unknown
 	at   *account
 	caps [RequestUnit + 1]capacity
 	last int64
@@ -129,14 +168,14 @@ func (l *ledger) apply(e *journal.Entry, u *undo) error { return l.applyTo(nil, 
 
 // applyTo is apply for an entry whose reservation was looked up already.
 func (l *ledger) applyTo(h *hold, e *journal.Entry, u *undo) error {
-	u.kind, u.last = e.Kind, l.last
+	*u = undo{kind: e.Kind, last: l.last}
 	if e.Carried && l.segments > 1 {
 		u.kind = journal.Seal // nothing to take back
 		return nil
 	}
 	switch e.Kind {
 	case journal.Open:
-		return l.open(e)
+		return l.opening(e)
 	case journal.Seal:
 		return nil
 	case journal.Limit:
@@ -154,7 +193,7 @@ func (l *ledger) applyTo(h *hold, e *journal.Entry, u *undo) error {
 	return fmt.Errorf("%w: entry %d is of no known kind", ErrDamaged, e.Seq)
 }
 
-func (l *ledger) open(e *journal.Entry) error {
+func (l *ledger) opening(e *journal.Entry) error {
 	if e.Opening == nil {
 		return fmt.Errorf("%w: open line %d says nothing", ErrDamaged, e.Seq)
 	}
@@ -189,11 +228,12 @@ func (l *ledger) limit(e *journal.Entry, u *undo) error {
 
 // reserve folds a reserve line, also a carried one.
 func (l *ledger) reserve(e *journal.Entry, u *undo) error {
-	if old := l.holds[e.RID]; old != nil {
+	u.old = l.holds[e.RID]
+	if old := u.old; old != nil && (old.state == StateOpen || old.closed > e.T-l.horizon) {
 		return fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
 	}
-	h := &hold{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named,
-		state: StateOpen, opened: e.T, each: e.Amount, eachCost: e.Cost, tries: 1, sum: e.Change}
+	h := &hold{life: life{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named,
+		state: StateOpen, opened: e.T, each: e.Amount, eachCost: e.Cost, tries: 1, sum: e.Change}}
 	if p := e.Past; p != nil {
 		h.each, h.eachCost, h.lost, h.tries = p.Each, p.EachCost, p.Lost, e.Tries
 	}
@@ -216,25 +256,49 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 	if h == nil {
 		return fmt.Errorf("%w: %s of reservation %q, which was never reserved", ErrDamaged, e.Kind, e.RID)
 	}
-	u.h, u.was = h, *h
+	u.h, u.was = h, h.life
 	if err := h.apply(e); err != nil {
 		return err
 	}
 	if err := h.account.add(e.Change); err != nil {
-		*h = u.was
+		h.life = u.was
 		return err
 	}
 	if u.was.state == StateOpen && h.state != StateOpen {
 		l.opened(h, -1)
 	}
+	l.stats.overran(&h.life, &u.was)
+	if e.Maybe > 0 && e.Kind != journal.Reclaim {
+		u.why = cmp.Or(e.Why, "unknown")
+		l.stats.unknown[u.why]++
+	}
 	l.note(e)
 	return nil
+}
+
+// overran counts what one entry changed in what a reservation used above its
+// hold.
+func (s *stats) overran(now, was *life) {
+	s.overrunTokens += now.overrun() - was.overrun()
+	is, before := now.overrun()+now.overrunCost() > 0, was.overrun()+was.overrunCost() > 0
+	switch {
+	case is && !before:
+		s.overruns++
+	case before && !is:
+		s.overruns--
+	}
 }
 
 // opened counts h in (1) or out (-1) of the open reservations.
 func (l *ledger) opened(h *hold, by int64) {
 	for _, a := range h.account.path {
 		a.open += by
+	}
+	if by > 0 {
+		h.prev, h.next = l.open.prev, &l.open
+		h.prev.next, h.next.prev = h, h
+	} else {
+		h.prev.next, h.next.prev = h.next, h.prev
 	}
 	switch {
 	case h.key == "":
@@ -275,13 +339,22 @@ func (l *ledger) undo(u *undo) {
 	case journal.Reserve:
 		l.opened(u.h, -1)
 		delete(l.holds, u.h.rid)
+		if u.old != nil {
+			l.holds[u.old.rid] = u.old
+		}
 		u.h.account.take(u.h.sum)
 	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
 		change, _ := u.h.sum.Plus(u.was.sum.Negated())
 		if u.was.state == StateOpen && u.h.state != StateOpen {
 			l.opened(u.h, 1)
 		}
-		*u.h = u.was
+		l.stats.overran(&u.was, &u.h.life)
+		if u.why != "" {
+			if l.stats.unknown[u.why]--; l.stats.unknown[u.why] == 0 {
+				delete(l.stats.unknown, u.why)
+			}
+		}
+		u.h.life = u.was
 		u.h.account.take(change)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,12 +20,16 @@ import (
 type flaky struct {
 	*journal.Memory
 	fail error
-	all  []journal.Entry
+
+	mu  sync.Mutex // keeps all in the order of the journal
+	all []journal.Entry
 }
 
 func newFlaky() *flaky { return &flaky{Memory: journal.NewMemory()} }
 
 func (f *flaky) Append(ctx context.Context, after journal.Pos, b journal.Batch) (journal.Pos, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.fail != nil {
 		return after, f.fail
 	}
@@ -36,6 +41,8 @@ func (f *flaky) Append(ctx context.Context, after journal.Pos, b journal.Batch) 
 }
 
 func (f *flaky) Rotate(ctx context.Context, after journal.Pos, carried []journal.Entry) (journal.Pos, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	pos, err := f.Memory.Rotate(ctx, after, carried)
 	if err == nil {
 		f.all = append(f.all, carried...)

@@ -50,8 +50,8 @@ type Report struct {
 	// journal of the caller's it is zero.
 	Recovery journal.Recovery
 
-	// Since this opening:
-	Overruns      int64            // attempts that used more than their hold
+	// Since this opening (of a fold: in all its entries):
+	Overruns      int64            // reservations that used more than they held
 	OverrunTokens int64            // and by how much
 	Unknown       map[string]int64 // attempts charged at an assumed figure, by reason
 	Broken        error            // why the book admits nothing more, or nil
@@ -101,7 +101,6 @@ func (b *Book) Report() Report {
 		r = l.report()
 		r.Orphans = slices.Clone(b.orphans)
 		r.Waiting = len(b.waiting)
-		r.Overruns, r.OverrunTokens, r.Unknown = b.stats.overruns, b.stats.tokens, maps.Clone(b.stats.unknown)
 		r.Broken, r.Recovery = b.broken, b.recovery
 	}})
 	return r
@@ -111,7 +110,7 @@ func (b *Book) Report() Report {
 // it: the state of a book that another process may hold. It stops at the first
 // error of the sequence and at the first entry that cannot be.
 func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
-	l, s := newLedger(), stats{}
+	l := newLedger()
 	for e, err := range entries {
 		if err == nil {
 			err = l.apply(&e, new(undo))
@@ -119,15 +118,12 @@ func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
 		if err != nil {
 			return l.report(), err
 		}
-		s.note(&e)
 	}
-	r := l.report()
-	r.Overruns, r.OverrunTokens, r.Unknown = s.overruns, s.tokens, s.unknown
-	return r, nil
+	return l.report(), nil
 }
 
 func (l *ledger) report() Report {
-	r := Report{Book: l.book, Balance: balanceOf(l.root)}
+	r := Report{Book: l.book, Balance: balanceOf(l.root), Overruns: l.stats.overruns, OverrunTokens: l.stats.overrunTokens, Unknown: maps.Clone(l.stats.unknown)}
 	for _, scope := range slices.Sorted(maps.Keys(l.accounts)) {
 		if scope != "" {
 			r.Scopes = append(r.Scopes, ScopeReport{scope, balanceOf(l.accounts[scope])})
@@ -147,60 +143,34 @@ func (l *ledger) report() Report {
 // openHolds returns the open reservations, oldest first.
 func (l *ledger) openHolds() []*hold {
 	var open []*hold
-	for _, h := range l.holds {
-		if h.state == StateOpen {
-			open = append(open, h)
-		}
+	for h := l.open.next; h != &l.open; h = h.next {
+		open = append(open, h)
 	}
-	slices.SortFunc(open, func(a, b *hold) int { return cmp.Or(cmp.Compare(a.opened, b.opened), cmp.Compare(a.rid, b.rid)) })
+	slices.SortStableFunc(open, func(a, b *hold) int { return cmp.Compare(a.opened, b.opened) })
 	return open
 }
 
-func (h *hold) public() OpenReservation {
+func (h *life) public() OpenReservation {
 	return OpenReservation{RID: h.rid, Scope: h.account.scope, Key: h.key, Model: h.model, Tokens: h.sum.Amount, Cost: h.sum.Cost,
 		Attempts: h.tries, Since: time.UnixMicro(h.opened)}
 }
 
-// stats counts what a report tells besides balances.
-type stats struct {
-	overruns, tokens int64
-	unknown          map[string]int64
+// closedOp is what the log tells of a call that closed or corrected something.
+type closedOp struct {
+	kind    opKind
+	receipt Receipt
 }
 
-func (s *stats) note(e *journal.Entry) {
-	if e.Carried {
-		return
-	}
-	switch e.Kind {
-	case journal.Settle, journal.Adjust:
-		if e.Amount > 0 || e.Cost > 0 {
-			s.overruns++
-			s.tokens += max(e.Amount, 0)
-		}
-	}
-	switch e.Kind {
-	case journal.Settle, journal.Extend:
-		if e.Maybe > 0 {
-			if s.unknown == nil {
-				s.unknown = map[string]int64{}
-			}
-			s.unknown[cmp.Or(e.Why, "unknown")]++
-		}
-	}
+func (b *Book) worthLogging(o *op) bool {
+	return o.wrote && o.kind != opReserve && o.kind != opExtend && o.kind != opLimit &&
+		(o.receipt.Overrun > 0 || o.receipt.OverrunCost > 0 || b.logger.Enabled(b.ctx, slog.LevelDebug))
 }
 
-// log tells the logger what is worth a line of an op that is done.
-func (b *Book) log(o *op) {
-	if !o.wrote || o.kind == opReserve || o.kind == opExtend {
-		return
+func (b *Book) log(c closedOp) {
+	level, text, r := slog.LevelDebug, opNames[c.kind], &c.receipt
+	if r.Overrun > 0 || r.OverrunCost > 0 {
+		level, text = slog.LevelWarn, "a call used more than it held"
 	}
-	if r := &o.receipt; r.Overrun > 0 || r.OverrunCost > 0 {
-		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "a call used more than it held", slog.String("rid", r.RID),
-			slog.Int64("overrun", r.Overrun), slog.Int64("confirmed", r.Confirmed), slog.Int64("assumed", r.Assumed))
-	}
-	if b.logger.Enabled(b.ctx, slog.LevelDebug) {
-		r := &o.receipt
-		b.logger.LogAttrs(b.ctx, slog.LevelDebug, opNames[o.kind], slog.String("rid", r.RID), slog.String("state", r.State.String()),
-			slog.Int64("confirmed", r.Confirmed), slog.Int64("assumed", r.Assumed), slog.Int64("attempts", r.Attempts))
-	}
+	b.logger.LogAttrs(b.ctx, level, text, slog.String("rid", r.RID), slog.String("state", r.State.String()), slog.Int64("confirmed", r.Confirmed),
+		slog.Int64("assumed", r.Assumed), slog.Int64("overrun", r.Overrun), slog.Int64("attempts", r.Attempts))
 }

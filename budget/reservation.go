@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -20,7 +21,8 @@ type Request struct {
 	// Key is the business name of the intent ("doc-17#summary-v2"), up to 256
 	// bytes. Two reservations of one key are never open at once.
 	Key string
-	// Model is kept in the entry and asked of the book's [Pricer].
+	// Model, up to 256 bytes, is kept in the entry and asked of the book's
+	// [Pricer].
 	Model string
 	// Tokens is the most one attempt can use, input and output.
 	Tokens int64
@@ -51,10 +53,10 @@ func (r *Request) check() error {
 			return err
 		}
 	}
-	if len(r.Key) > 256 {
-		return &InvalidError{What: "key", Reason: fmt.Sprintf("%d bytes; at most 256", len(r.Key))}
-	}
 	if err := checkText("key", r.Key); err != nil {
+		return err
+	}
+	if err := checkText("model", r.Model); err != nil {
 		return err
 	}
 	return checkScope(r.Scope)
@@ -72,7 +74,13 @@ func checkRID(rid string) error {
 	return nil
 }
 
+// checkText refuses what no name can be: more than 256 bytes, or control
+// characters. Lines of the journal are bounded, and one caller's is not to fail
+// the batch of all.
 func checkText(what, s string) error {
+	if len(s) > 256 {
+		return &InvalidError{What: what, Reason: fmt.Sprintf("%d bytes; at most 256", len(s))}
+	}
 	if !utf8.ValidString(s) {
 		return &InvalidError{What: what, Reason: "it is not valid UTF-8"}
 	}
@@ -82,6 +90,20 @@ func checkText(what, s string) error {
 		}
 	}
 	return nil
+}
+
+// note makes a remark fit for an entry: it is cut, never refused, since the
+// figures beside it matter more.
+func note(s string) string {
+	if len(s) > 128 {
+		s = s[:128]
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 // Evidence is what became known later of attempts that were charged at an
@@ -142,7 +164,7 @@ func (r *Reservation) RID() string { return r.rid }
 // ([ErrExhausted], [ErrBusy]); after one that surely was not billed nothing
 // more is held. why is a word for the entry ("timeout", "429").
 func (r *Reservation) Extend(ctx context.Context, last Outcome, why string) error {
-	_, err := r.do(ctx, &op{kind: opExtend, last: last, why: why})
+	_, err := r.do(ctx, &op{kind: opExtend, last: last, why: note(why)})
 	return err
 }
 
@@ -156,6 +178,7 @@ func (r *Reservation) Settle(ctx context.Context, u Usage) (Receipt, error) {
 	if err := u.Check(); err != nil {
 		return Receipt{}, err
 	}
+	u.Ref, u.Why = note(u.Ref), note(u.Why)
 	return r.do(ctx, &op{kind: opSettle, usage: u})
 }
 
@@ -164,7 +187,7 @@ func (r *Reservation) Settle(ctx context.Context, u Usage) (Receipt, error) {
 // that may have been billed stay charged at their holds; it is booked as a
 // settle then, and the receipt says so.
 func (r *Reservation) Refund(ctx context.Context, last Outcome, why string) (Receipt, error) {
-	return r.do(ctx, &op{kind: opRefund, last: last, why: why})
+	return r.do(ctx, &op{kind: opRefund, last: last, why: note(why)})
 }
 
 // Close is what one defers: a reservation still open is charged at its hold,
@@ -188,6 +211,7 @@ func (r *Reservation) Adjust(ctx context.Context, e Evidence) (Receipt, error) {
 	if err := e.check(); err != nil {
 		return Receipt{}, err
 	}
+	e.Usage.Ref, e.Usage.Why = note(e.Usage.Ref), note(e.Usage.Why)
 	return r.do(ctx, &op{kind: opAdjust, evidence: e})
 }
 

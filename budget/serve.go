@@ -13,75 +13,96 @@ import (
 
 // serve brings every op of a batch to its answer, or into the waiting line.
 func (b *Book) serve(batch []*op) {
-	for len(batch) > 0 || b.freed {
-		for _, o := range batch {
+	for b.inHand = batch; len(b.inHand) > 0 || b.freed; {
+		for _, o := range b.inHand {
 			b.decide(o)
 		}
 		b.retest()
 		err := b.commit()
 		if err == nil {
-			b.answer(batch)
+			b.answer()
 			break
 		}
 		b.rollback()
 		if errors.Is(err, journal.ErrConflict) {
 			err = b.catchUp()
 		}
-		batch = b.again(batch, err)
+		b.again(err)
 	}
+	b.inHand = nil
 	b.tidy()
 }
 
-// answer ends the ops of a batch that is durable.
-func (b *Book) answer(batch []*op) {
-	for _, o := range batch {
-		if o.waitsAt == nil {
-			b.end(o)
+// answer ends the ops of a batch that is durable. What there is to log of them
+// is logged when all have their answers.
+func (b *Book) answer() {
+	var closed []closedOp
+	end := func(o *op) {
+		if b.worthLogging(o) {
+			closed = append(closed, closedOp{o.kind, o.receipt})
 		}
+		o.answer()
+	}
+	for i, o := range b.inHand {
+		if o.waitsAt == nil {
+			end(o)
+		}
+		b.inHand[i] = nil
 	}
 	b.waiting = slices.DeleteFunc(b.waiting, func(o *op) bool {
 		if !o.ready {
 			return false
 		}
 		o.leave()
-		b.end(o)
+		end(o)
 		return true
 	})
-}
-
-func (b *Book) end(o *op) {
-	if o.hold != nil && o.err == nil {
-		b.log(o)
+	for _, c := range closed {
+		b.log(c)
 	}
-	o.answer()
 }
 
 // again sorts a batch whose append failed with err (nil: others wrote first).
-// Ops that wrote are told; all others are decided once more, for what they
-// were decided on never came to be.
-func (b *Book) again(batch []*op, err error) []*op {
-	var retry []*op
-	for _, o := range batch {
-		switch {
-		case o.waitsAt != nil: // stays in line
-		case err != nil && o.wrote:
+// Ops that wrote are told; all others are decided once more, for what they were
+// decided on never came to be.
+func (b *Book) again(err error) {
+	b.inHand = slices.DeleteFunc(b.inHand, func(o *op) bool {
+		if err != nil && o.wrote && o.waitsAt == nil {
 			b.fail(o, err)
-		default:
-			retry = append(retry, o)
+			return true
 		}
-	}
+		return o.waitsAt != nil // stays in line
+	})
 	b.waiting = slices.DeleteFunc(b.waiting, func(o *op) bool {
 		if err != nil && o.ready && o.wrote {
 			o.leave()
 			b.fail(o, err)
 			return true
 		}
-		o.ready = false
+		o.ready, o.wrote, o.got, o.err = false, false, nil, o.refusal
 		return false
 	})
 	b.freed = len(b.waiting) > 0
-	return retry
 }
+
+// abandon ends the book after a panic in the leader: how far it came is not
+// known, so nothing more is written, and everybody in hand is told.
+func (b *Book) abandon() {
+	b.rollback()
+	b.breakDown(errPanicked)
+	b.finished = true
+	for _, o := range b.inHand {
+		if o != nil && o.waitsAt == nil {
+			o.got, o.receipt = nil, Receipt{}
+			o.err = fmt.Errorf("budget: %s of %q may not be booked: %w", opNames[o.kind], o.rid, b.broken)
+			o.answer()
+		}
+	}
+	b.inHand = nil
+	b.freed = true // those who wait are told by the next leader
+}
+
+var errPanicked = errors.New("a function given to the book panicked")
 
 // fail tells an op that its entries could not be written. A close that failed
 // leaves its hold open in the book, and the book admits nothing more: what was
@@ -90,7 +111,7 @@ func (b *Book) fail(o *op, err error) {
 	if o.kind == opSettle || o.kind == opRefund || o.kind == opClose || errors.Is(err, journal.ErrPoisoned) {
 		b.breakDown(err)
 	}
-	o.hold, o.receipt = nil, Receipt{}
+	o.got, o.receipt = nil, Receipt{}
 	o.err = fmt.Errorf("budget: %s of %q is not booked: %w", opNames[o.kind], o.rid, err)
 	o.answer()
 }
@@ -112,22 +133,22 @@ func (b *Book) commit() error {
 	if err != nil {
 		return err
 	}
-	for i := range b.entries {
-		e := &b.entries[i]
-		e.Seq = uint64(b.pos) + 1 + uint64(i)
-		if e.Kind == journal.Settle || e.Kind == journal.Refund {
+	written := b.entries
+	for i := range written {
+		written[i].Seq = uint64(b.pos) + 1 + uint64(i)
+	}
+	b.pos, b.undos, b.entries = pos, b.undos[:0], b.entries[:0]
+	for i := range written {
+		switch written[i].Kind {
+		case journal.Settle, journal.Refund:
 			b.closes++
-		}
-		b.stats.note(e)
-		if b.observe != nil {
-			b.observe(*e)
-		}
-		if e.Kind == journal.Limit {
+		case journal.Limit:
 			b.publishLimits()
 		}
+		if b.observe != nil {
+			b.observe(written[i])
+		}
 	}
-	b.pos = pos
-	b.entries, b.undos = b.entries[:0], b.undos[:0]
 	return nil
 }
 
@@ -147,6 +168,12 @@ func (b *Book) unapply(to int) {
 func (b *Book) catchUp() error {
 	from := b.pos
 	for e, err := range b.journal.Entries(b.ctx, b.pos) {
+		if err == nil && (e.Carried || e.Kind == journal.Open) {
+			err = errors.Join(b.ledger.contradictions(&e)...)
+			if err != nil {
+				err = fmt.Errorf("%w: the journal was rotated by another writer, and entries before it are gone unread: %w", ErrDamaged, err)
+			}
+		}
 		if err == nil {
 			err = b.ledger.apply(&e, new(undo))
 		}

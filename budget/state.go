@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tollbook/tollbook/journal"
 )
@@ -73,10 +74,16 @@ type money struct {
 // lateSettle is the evidence key of a settle that comes after an assumed close.
 const lateSettle = "settle"
 
-// hold is the state of one reservation.
+// hold is one reservation: the handle that Reserve returns and its life, in one
+// allocation; prev and next are its place among the open ones.
 type hold struct {
-	handle Reservation // what Reserve returns: one allocation serves both
+	handle     Reservation
+	prev, next *hold
+	life
+}
 
+// life is the state of one reservation. It is only touched by the leader.
+type life struct {
 	rid, key, model, prices string
 	named                   bool // the rid was the caller's own
 	account                 *account
@@ -88,20 +95,21 @@ type hold struct {
 	tries          int64
 	sum            journal.Change
 
-	usage          journal.Usage // of the attempt that reported, once closed
-	over, overCost int64         // used above the hold
+	// Once closed:
+	usage          journal.Usage // of the attempt that reported
+	lastCost       int64         // the part of the assumed cost that stands for the last attempt
+	held, heldCost int64         // what it held when it was closed
 	unsent         bool          // refunded, and the last attempt was never sent
 	forgotten      bool          // past the horizon: it can be read, and no entry may follow
-	reclaimed      bool
 	proofs         []journal.Proof
 }
 
 // assumedLast reports whether the last attempt stands at an assumed figure.
-func (h *hold) assumedLast() bool { return h.state == StateSettled && h.sum.Maybe > h.lost }
+func (h *life) assumedLast() bool { return h.state == StateSettled && h.sum.Maybe > h.lost }
 
 // settle decides a settle. An unknown usage is charged at the hold, an
 // estimated one as told, both as assumed.
-func (h *hold) settle(dst []journal.Entry, u Usage, cost money) ([]journal.Entry, error) {
+func (h *life) settle(dst []journal.Entry, u Usage, cost money) ([]journal.Entry, error) {
 	reported := u.Known() && !u.Estimated
 	switch {
 	case h.state == StateOpen:
@@ -117,14 +125,19 @@ func (h *hold) settle(dst []journal.Entry, u Usage, cost money) ([]journal.Entry
 		return append(dst, reclaim, back.adjustEntry(Evidence{Key: lateSettle, Usage: u}, 0, cost)), nil
 	case h.assumedLast() && reported:
 		return append(dst, h.adjustEntry(Evidence{Key: lateSettle, Usage: u}, 0, cost)), nil
-	case h.state == StateSettled && reported == !h.assumedLast() && (u.figures() == h.usage || !u.Known()):
-		return dst, nil // the identical repeat
+	case h.state == StateSettled && reported == !h.assumedLast() && h.repeats(u):
+		return dst, nil
 	}
 	return dst, &ClosedError{RID: h.rid, State: h.state, Call: "settle"}
 }
 
+// repeats reports whether u is what the last attempt was closed with.
+func (h *life) repeats(u Usage) bool {
+	return !u.Known() || u.figures() == h.usage && (u.Cost == 0 || u.Cost == h.sum.ConfirmedCost || len(h.proofs) > 0)
+}
+
 // closing is the settle entry of an open hold.
-func (h *hold) closing(u Usage, cost money) journal.Entry {
+func (h *life) closing(u Usage, cost money) journal.Entry {
 	e := journal.Entry{Kind: journal.Settle, Usage: u.figures(), Tries: h.tries, Why: u.Why, Ref: u.Ref}
 	e.Assumed, e.AssumedCost = h.lost*h.each, h.lost*h.eachCost
 	switch {
@@ -152,13 +165,13 @@ func (h *hold) closing(u Usage, cost money) journal.Entry {
 
 // refund decides a refund: the last attempt was provably not billed. Earlier
 // ones that may have been stay charged, and the entry is a settle then.
-func (h *hold) refund(dst []journal.Entry, last Outcome, why string) ([]journal.Entry, error) {
+func (h *life) refund(dst []journal.Entry, last Outcome, why string) ([]journal.Entry, error) {
 	switch {
 	case last != NotBilled && last != NeverSent:
 		return dst, &InvalidError{What: "refund", Reason: "a refund says that nothing was billed; settle with what is known instead"}
 	case h.state == StateRefunded,
-		h.state == StateSettled && h.lost > 0 && !h.assumedLast() && h.usage == (journal.Usage{}):
-		return dst, nil
+		h.state == StateSettled && h.lost+int64(len(h.proofs)) > 0 && !h.assumedLast() && h.usage == (journal.Usage{}):
+		return dst, nil // a refund after attempts that may have been billed
 	case h.state != StateOpen:
 		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "refund"}
 	}
@@ -174,7 +187,7 @@ func (h *hold) refund(dst []journal.Entry, last Outcome, why string) ([]journal.
 }
 
 // extend decides the hold of one further attempt.
-func (h *hold) extend(dst []journal.Entry, last Outcome, why string) ([]journal.Entry, error) {
+func (h *life) extend(dst []journal.Entry, last Outcome, why string) ([]journal.Entry, error) {
 	if h.state != StateOpen {
 		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "extend"}
 	}
@@ -196,7 +209,7 @@ func (h *hold) extend(dst []journal.Entry, last Outcome, why string) ([]journal.
 }
 
 // reclaim decides a reclaim: nothing to do unless there was a refund.
-func (h *hold) reclaim(dst []journal.Entry) []journal.Entry {
+func (h *life) reclaim(dst []journal.Entry) []journal.Entry {
 	if h.state != StateRefunded {
 		return dst
 	}
@@ -204,7 +217,7 @@ func (h *hold) reclaim(dst []journal.Entry) []journal.Entry {
 }
 
 // reclaimEntry reverses the refund by exactly what it gave back.
-func (h *hold) reclaimEntry(why string) journal.Entry {
+func (h *life) reclaimEntry(why string) journal.Entry {
 	e := journal.Entry{Kind: journal.Reclaim, Why: why}
 	e.Amount, e.Cost = h.each, h.eachCost
 	e.Assumed, e.AssumedCost, e.Maybe = h.each, h.eachCost, 1
@@ -215,13 +228,13 @@ func (h *hold) reclaimEntry(why string) journal.Entry {
 }
 
 // adjust decides a correction by evidence.
-func (h *hold) adjust(dst []journal.Entry, ev Evidence, cost money) ([]journal.Entry, error) {
+func (h *life) adjust(dst []journal.Entry, ev Evidence, cost money) ([]journal.Entry, error) {
 	if ev.Attempts == 0 {
 		ev.Attempts = 1
 	}
 	for _, p := range h.proofs {
 		if p.Key == ev.Key {
-			if p.Usage != ev.Usage.figures() {
+			if p.Usage != ev.Usage.figures() || ev.Usage.Cost != 0 && p.Cost != ev.Usage.Cost {
 				return dst, fmt.Errorf("%w: evidence %q of reservation %q was booked with other figures", ErrConflict, ev.Key, h.rid)
 			}
 			return dst, nil
@@ -240,13 +253,13 @@ func (h *hold) adjust(dst []journal.Entry, ev Evidence, cost money) ([]journal.E
 
 // adjustEntry replaces the assumed figure of the attempts that ev covers, lost
 // of them earlier ones, by what the evidence says.
-func (h *hold) adjustEntry(ev Evidence, lost int64, cost money) journal.Entry {
+func (h *life) adjustEntry(ev Evidence, lost int64, cost money) journal.Entry {
 	attempts := max(ev.Attempts, 1)
 	e := journal.Entry{Kind: journal.Adjust, Evidence: ev.Key, Usage: ev.Usage.figures(), Ref: ev.Usage.Ref, Why: ev.Usage.Why}
 	e.Assumed, e.AssumedCost = -lost*h.each, -lost*h.eachCost
 	if attempts > lost { // the last attempt, whatever stands for it
 		e.Assumed -= h.sum.Assumed - h.lost*h.each
-		e.AssumedCost -= h.sum.AssumedCost - h.lost*h.eachCost
+		e.AssumedCost -= h.lastCost
 	}
 	e.Confirmed, e.Maybe = ev.Usage.Total(), -attempts
 	if !cost.known {
@@ -260,7 +273,7 @@ func (h *hold) adjustEntry(ev Evidence, lost int64, cost money) journal.Entry {
 }
 
 // apply changes h by a recorded entry of its own, any but reserve and carry.
-func (h *hold) apply(e *journal.Entry) error {
+func (h *life) apply(e *journal.Entry) error {
 	want := StateOpen
 	switch e.Kind {
 	case journal.Reclaim:
@@ -281,23 +294,22 @@ func (h *hold) apply(e *journal.Entry) error {
 		h.lost += e.Maybe
 	case journal.Settle:
 		h.state, h.usage = StateSettled, e.Usage
+		h.held, h.heldCost = h.sum.Amount, h.sum.Cost
+		h.lastCost = e.AssumedCost - h.lost*h.eachCost
 	case journal.Refund:
 		h.state, h.unsent = StateRefunded, e.Requests < 0
+		h.held, h.heldCost = h.sum.Amount, h.sum.Cost
 	case journal.Reclaim:
-		h.state, h.reclaimed = StateSettled, true
+		h.state, h.lastCost = StateSettled, e.AssumedCost
 	case journal.Adjust:
 		earlier := min(-e.Maybe, h.lost)
 		if e.Evidence == lateSettle {
 			earlier = 0
 		}
 		if h.lost -= earlier; -e.Maybe > earlier { // it covers the last attempt
-			h.usage = e.Usage
+			h.usage, h.lastCost = e.Usage, 0
 		}
-		h.proofs = append(h.proofs, journal.Proof{Key: e.Evidence, Usage: e.Usage})
-	}
-	if e.Kind == journal.Settle || e.Kind == journal.Adjust {
-		h.over += max(e.Amount, 0)
-		h.overCost += max(e.Cost, 0)
+		h.proofs = append(slices.Clip(h.proofs), journal.Proof{Key: e.Evidence, Usage: e.Usage, Cost: e.ConfirmedCost})
 	}
 	if h.state != StateOpen {
 		h.closed = e.T
@@ -307,8 +319,23 @@ func (h *hold) apply(e *journal.Entry) error {
 }
 
 // receipt is h as its owner sees it.
-func (h *hold) receipt() Receipt {
+func (h *life) receipt() Receipt {
 	return Receipt{RID: h.rid, State: h.state, Confirmed: h.sum.Confirmed, Assumed: h.sum.Assumed,
 		ConfirmedCost: h.sum.ConfirmedCost, AssumedCost: h.sum.AssumedCost,
-		Attempts: h.tries, Overrun: h.over, OverrunCost: h.overCost}
+		Attempts: h.tries, Overrun: h.overrun(), OverrunCost: h.overrunCost()}
+}
+
+// overrun is what was used above the hold, as far as it is known.
+func (h *life) overrun() int64 {
+	if h.state == StateOpen {
+		return 0
+	}
+	return max(0, h.sum.Amount-h.held)
+}
+
+func (h *life) overrunCost() int64 {
+	if h.state == StateOpen {
+		return 0
+	}
+	return max(0, h.sum.Cost-h.heldCost)
 }

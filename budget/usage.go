@@ -30,9 +30,10 @@ type Usage struct {
 	// Estimated: counted by us, not reported by the provider. It is booked as
 	// assumed, and evidence may correct it.
 	Estimated bool
-	// Ref is the provider's request id, kept in the entry.
+	// Ref is the provider's request id and Why says in a word or two why the
+	// figure is unknown or estimated. Both are kept in the entry, cut to 128
+	// bytes and to what can be printed.
 	Ref string
-	// Why says in a word or two why the figure is unknown or estimated.
 	Why string
 
 	nothing bool
@@ -41,6 +42,10 @@ type Usage struct {
 // NothingUsed is the usage of an attempt that reached the provider and
 // provably used nothing.
 var NothingUsed = Usage{nothing: true}
+
+// CostOnly is the usage of an attempt that used no tokens and cost this many
+// picodollars: an image, a minute of audio.
+func CostOnly(picodollars int64) Usage { return Usage{Cost: picodollars, nothing: true} }
 
 // Total is Input + Output.
 func (u Usage) Total() int64 { return u.Input + u.Output }
@@ -66,13 +71,15 @@ func (u Usage) Check() error {
 		return &InvalidError{What: "usage", Reason: fmt.Sprintf("reasoning %d exceeds the output of %d tokens that holds it", u.Reasoning, u.Output)}
 	case u.Total() > MaxTokens:
 		return &InvalidError{What: "usage", Reason: fmt.Sprintf("total of %d tokens is above %d", u.Total(), int64(MaxTokens))}
+	case u.Cost != 0 && !u.Known():
+		return &InvalidError{What: "usage", Reason: fmt.Sprintf("a cost of %d picodollars without tokens; give the tokens too, or CostOnly if it used none", u.Cost)}
 	case u.Cost < 0 || u.Cost > MaxCost:
 		return &InvalidError{What: "usage", Reason: fmt.Sprintf("cost of %d picodollars is outside 0 to %d", u.Cost, int64(MaxCost))}
 	}
 	return nil
 }
 
-// same reports whether u and v say the same of an attempt, notes apart.
+// figures are the tokens of u, as the journal writes them.
 func (u Usage) figures() journal.Usage {
 	return journal.Usage{In: u.Input, Cached: u.Cached, Write: u.CacheWrite, Out: u.Output, Reasoning: u.Reasoning}
 }

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/tollbook/tollbook/journal"
@@ -12,13 +13,13 @@ import (
 // Extends do not queue, or open calls could wait for each other.
 
 // wait puts a reserve into the line, or tells one in line what is full now.
-func (b *Book) wait(o *op, full *account) {
+func (b *Book) wait(o *op, full *account, refusal error) {
 	if o.waitsAt == nil {
 		b.waiting = append(b.waiting, o)
 	} else {
 		o.waitsAt.waiters--
 	}
-	o.waitsAt = full
+	o.waitsAt, o.refusal = full, refusal
 	full.waiters++
 	full.pass = b.pass
 }
@@ -59,10 +60,7 @@ func (b *Book) retest() {
 	b.freed = false
 	b.pass++
 	for _, o := range b.waiting {
-		if b.ledger.root.pass == b.pass {
-			return // the whole book is full
-		}
-		if o.ready || b.fullInPass(o) {
+		if o.ready || b.fullInPass(o) && !b.hopeless(o) {
 			continue
 		}
 		b.decide(o)
@@ -72,12 +70,18 @@ func (b *Book) retest() {
 
 // fullInPass reports whether an earlier one still waits on o's path.
 func (b *Book) fullInPass(o *op) bool {
-	for _, at := range b.ledger.account(o.request.Scope).path {
+	for _, at := range b.ledger.nearest(o.request.Scope).path {
 		if at.pass == b.pass {
 			return true
 		}
 	}
 	return false
+}
+
+// hopeless reports whether waiting cannot help o any more.
+func (b *Book) hopeless(o *op) bool {
+	refused := admit(b.ledger.nearest(o.request.Scope), o.request.ask(), nil)
+	return b.admitting() != nil || refused != nil && !refused.Busy
 }
 
 // cancel ends a reserve that still waits: with the cause it is given, else as
@@ -87,8 +91,6 @@ func (b *Book) cancel(o *op) {
 	if w.waitsAt == nil || w.ready {
 		return
 	}
-	if o.cause != nil {
-		w.err = o.cause
-	}
+	w.err = cmp.Or(o.cause, w.refusal)
 	w.ready, b.freed = true, true
 }

@@ -78,8 +78,12 @@ func check(t reporter, want budget.Report, entries iter.Seq2[journal.Entry, erro
 	for rid, n := range audit.MultiClosed {
 		t.Errorf("budgettest: reservation %q was closed %d times", rid, n)
 	}
-	if got := audit.Report().Balance; got != want.Balance {
-		t.Errorf("budgettest: the entries add up to %+v, the counters say %+v", got, want.Balance)
+	got := audit.Report()
+	if got.Balance != want.Balance {
+		t.Errorf("budgettest: the entries add up to %+v, the counters say %+v", got.Balance, want.Balance)
+	}
+	if !slices.Equal(got.Scopes, want.Scopes) {
+		t.Errorf("budgettest: by scope the entries add up to %+v, the counters say %+v", got.Scopes, want.Scopes)
 	}
 	leftOpen(t, want.Open)
 	if want.Broken != nil {

@@ -1,0 +1,225 @@
+package budget_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
+)
+
+// Calls that meet in one batch, batches that fail or lose a conflict, and
+// callers whose own functions panic: nothing decided on entries that never came
+// to be is told to anybody (I2 to I5).
+
+// gated is a journal whose appends wait to be let through, each with its error.
+type gated struct {
+	*flaky
+	gate chan error
+}
+
+func (g *gated) Append(ctx context.Context, after journal.Pos, b journal.Batch) (journal.Pos, error) {
+	if err := <-g.gate; err != nil {
+		return after, err
+	}
+	return g.flaky.Append(ctx, after, b)
+}
+
+func TestWhatWasRolledBackIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &gated{newFlaky(), make(chan error, 1)}
+		j.gate <- nil // the limit
+		b, err := budget.New(t.Context(), j, budget.Tokens(1000))
+		require.NoError(t, err)
+		errs := map[string]chan error{}
+		call := func(name string, f func() error) {
+			errs[name] = make(chan error, 1)
+			go func() { errs[name] <- f() }()
+			synctest.Wait()
+		}
+		call("lead", func() error { _, err := b.Reserve(t.Context(), budget.Request{Tokens: 1}); return err })
+		call("reserve", func() error { _, err := b.Reserve(t.Context(), budget.Request{RID: "x", Tokens: 100}); return err })
+		call("close", func() error { return b.Reservation("x").Close() })
+		call("close again", func() error { return b.Reservation("x").Close() })
+		j.gate <- nil             // lead
+		j.gate <- journal.ErrFull // the other three, as one batch
+		synctest.Wait()
+		require.NoError(t, <-errs["lead"])
+		require.ErrorIs(t, <-errs["reserve"], journal.ErrFull)
+		require.ErrorIs(t, <-errs["close"], journal.ErrFull)
+		require.ErrorIs(t, <-errs["close again"], budget.ErrUnknown, "its reservation never was")
+		_, err = budget.Fold(seq(j.all))
+		require.NoError(t, err)
+		require.Equal(t, int64(1), b.Report().Tokens.Net)
+	})
+}
+
+// Two books over one journal: every append may lose a conflict.
+func TestSharedJournal(t *testing.T) {
+	const limit = 500
+	j := newFlaky()
+	open := func() *budget.Book {
+		b, err := budget.New(t.Context(), j, budget.Tokens(limit), budget.OnOrphan(budget.OrphanKeep))
+		require.NoError(t, err)
+		return b
+	}
+	open()
+	a := open()
+	b, err := budget.New(t.Context(), late{j}, budget.OnOrphan(budget.OrphanKeep))
+	require.NoError(t, err)
+	errs := together(8, func(w int) error {
+		book, rnd := []*budget.Book{a, b}[w%2], rand.New(rand.NewPCG(1, uint64(w)))
+		for range 150 {
+			r, err := book.Reserve(t.Context(), budget.Request{Tokens: 1 + rnd.Int64N(200), Scope: "s", MaxWait: time.Duration(rnd.IntN(3)) * time.Millisecond})
+			if errors.Is(err, budget.ErrBusy) || errors.Is(err, budget.ErrExhausted) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if err := r.Extend(t.Context(), budget.NotBilled, "429"); err != nil {
+				return err
+			}
+			switch rnd.IntN(3) {
+			case 0:
+				_, err = r.Settle(t.Context(), budget.NothingUsed)
+			case 1:
+				_, err = r.Refund(t.Context(), budget.NotBilled, "429")
+			case 2:
+				if err = r.Close(); err == nil {
+					_, err = r.Settle(t.Context(), budget.NothingUsed)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	audit := budget.NewAudit()
+	for _, e := range j.all {
+		audit.Add(e)
+	}
+	require.Empty(t, audit.Violations[:min(3, len(audit.Violations))])
+	require.Empty(t, audit.MultiClosed)
+	require.Zero(t, audit.Open())
+	require.Zero(t, audit.Net)
+}
+
+// late is a journal another book has opened already: it has its segment.
+type late struct{ *flaky }
+
+func (l late) Rotate(_ context.Context, after journal.Pos, _ []journal.Entry) (journal.Pos, error) {
+	return after, nil
+}
+
+// Entries that a rotation by another book took out of reach are not passed over.
+func TestConflictBehindARotation(t *testing.T) {
+	j := newFlaky()
+	book := func(j budget.Journal) *budget.Book {
+		b, err := budget.New(t.Context(), j, budget.OnOrphan(budget.OrphanKeep))
+		require.NoError(t, err)
+		return b
+	}
+	a := book(j)
+	require.NoError(t, a.SetLimit(t.Context(), budget.Tokens(10)))
+	b := book(late{j})
+	reserve(t, b, 8, 0)
+	book(j) // rotates
+	_, err := a.Reserve(t.Context(), budget.Request{Tokens: 8})
+	require.ErrorIs(t, err, budget.ErrDamaged)
+	_, err = a.Reserve(t.Context(), budget.Request{Tokens: 1})
+	require.ErrorIs(t, err, budget.ErrBroken)
+}
+
+// One caller's long text is cut or refused, and never the batch of all.
+func TestLongTexts(t *testing.T) {
+	j := newFlaky()
+	b, err := budget.New(t.Context(), j)
+	require.NoError(t, err)
+	long := strings.Repeat("x", 1<<21)
+	_, err = b.Reserve(t.Context(), budget.Request{Model: long})
+	require.ErrorIs(t, err, budget.ErrInvalid)
+	r := reserve(t, b, 10, 0)
+	require.NoError(t, r.Extend(t.Context(), budget.NotBilled, long))
+	_, err = r.Settle(t.Context(), budget.Usage{Input: 1, Ref: long + "\n", Why: "\x00" + long})
+	require.NoError(t, err)
+	for _, e := range j.all {
+		require.LessOrEqual(t, len(e.Why)+len(e.Ref), 256)
+	}
+}
+
+// A panic in a caller's own function ends the book and leaves nobody waiting.
+func TestPanicEndsTheBook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		b := budget.Memory(budget.Observe(func(e journal.Entry) {
+			if e.Kind == journal.Settle && first {
+				first = false
+				panic("observer")
+			}
+		}))
+		r := reserve(t, b, 1, 0)
+		require.PanicsWithValue(t, "observer", func() { r.Settle(t.Context(), budget.Usage{Input: 1}) })
+		_, err := b.Reserve(t.Context(), budget.Request{MaxWait: time.Hour})
+		require.ErrorIs(t, err, budget.ErrBroken)
+		require.Error(t, b.Report().Broken)
+		require.NoError(t, b.Close())
+	})
+}
+
+// A handle may be used by others while a close of it fails and is undone.
+func TestHandleDuringAFailedClose(t *testing.T) {
+	j := newFlaky()
+	b, err := budget.New(t.Context(), j)
+	require.NoError(t, err)
+	r := reserve(t, b, 1, 0)
+	j.fail = journal.ErrFull
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 1000 {
+			if r.RID() == "" {
+				t.Error("no rid")
+			}
+		}
+	})
+	for range 100 {
+		_, err := r.Settle(t.Context(), budget.Usage{Input: 1})
+		require.ErrorIs(t, err, journal.ErrFull)
+	}
+	wg.Wait()
+}
+
+// Who waits behind another hears at once that waiting cannot help.
+func TestExhaustedBehindAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.Memory(budget.Tokens(100))
+		small, rest := reserve(t, b, 10, 0), reserve(t, b, 90, 0)
+		first, second := make(chan error, 1), make(chan error, 1)
+		wait := func(tokens int64, done chan error) {
+			_, err := b.Reserve(t.Context(), budget.Request{Tokens: tokens, MaxWait: time.Hour})
+			done <- err
+		}
+		go wait(20, first)
+		synctest.Wait()
+		go wait(95, second)
+		synctest.Wait()
+		start := time.Now()
+		settle(t, small, 10)
+		require.ErrorIs(t, <-second, budget.ErrExhausted)
+		require.Zero(t, time.Since(start))
+		settle(t, rest, 1)
+		require.NoError(t, <-first)
+	})
+}

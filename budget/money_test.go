@@ -1,0 +1,167 @@
+package budget_test
+
+import (
+	"errors"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/budget"
+)
+
+// Money: priced once, pinned, never lost and never a guess of zero.
+
+// table prices every token of "m" at 3 picodollars in and 7 out.
+type table struct{}
+
+func (table) Table() string { return "2026-11-01" }
+
+func (table) Cost(model string, u budget.Usage) (int64, error) {
+	if model != "m" {
+		return 0, budget.ErrNoPrice
+	}
+	return 3*u.Input + 7*u.Output, nil
+}
+
+func TestPrices(t *testing.T) {
+	b := budget.Memory(budget.Picodollars(10_000), budget.Prices(table{}))
+	_, err := b.Reserve(t.Context(), budget.Request{Model: "other", Tokens: 10})
+	require.ErrorIs(t, err, budget.ErrNoPrice)
+	r, err := b.Reserve(t.Context(), budget.Request{Model: "m", Tokens: 100, Output: 40})
+	require.NoError(t, err)
+	require.Equal(t, int64(60*3+40*7), b.Report().Cost.Held)
+	receipt, err := r.Settle(t.Context(), budget.Usage{Input: 50, Output: 10})
+	require.NoError(t, err)
+	require.Equal(t, int64(50*3+10*7), receipt.ConfirmedCost)
+
+	r, err = b.Reserve(t.Context(), budget.Request{Model: "m", Tokens: 100})
+	require.NoError(t, err)
+	require.Equal(t, int64(700), b.Report().Cost.Held, "where the split is not known the dearer side counts")
+	_, err = r.Refund(t.Context(), budget.NotBilled, "429")
+	require.NoError(t, err)
+	require.Equal(t, budget.Figures{Net: 220, Confirmed: 220}, b.Report().Cost)
+
+	_, err = budget.Memory(budget.Picodollars(1)).Reserve(t.Context(), budget.Request{Tokens: 1})
+	require.ErrorIs(t, err, budget.ErrNoPrice, "no price is not a price of zero")
+}
+
+// Evidence of tokens without a price leaves the money of that attempt assumed,
+// and takes nothing of the others'.
+func TestAdjustKeepsMoneyThatIsStillAssumed(t *testing.T) {
+	b := budget.Memory()
+	r, err := b.Reserve(t.Context(), budget.Request{Tokens: 10, Cost: 100})
+	require.NoError(t, err)
+	require.NoError(t, r.Extend(t.Context(), budget.MaybeBilled, "timeout"))
+	require.NoError(t, r.Close())
+	receipt, err := r.Adjust(t.Context(), budget.Evidence{Key: "a", Usage: budget.Usage{Input: 4}})
+	require.NoError(t, err)
+	require.Equal(t, []int64{4, 10, 0, 200}, []int64{receipt.Confirmed, receipt.Assumed, receipt.ConfirmedCost, receipt.AssumedCost})
+	receipt, err = r.Adjust(t.Context(), budget.Evidence{Key: "b", Usage: budget.Usage{Input: 5, Cost: 40}})
+	require.NoError(t, err)
+	require.Equal(t, []int64{9, 0, 40, 100}, []int64{receipt.Confirmed, receipt.Assumed, receipt.ConfirmedCost, receipt.AssumedCost})
+	_, err = r.Adjust(t.Context(), budget.Evidence{Key: "b", Usage: budget.Usage{Input: 5, Cost: 41}})
+	require.ErrorIs(t, err, budget.ErrConflict)
+}
+
+func TestCostWithoutTokens(t *testing.T) {
+	b := budget.Memory()
+	r, err := b.Reserve(t.Context(), budget.Request{Cost: 100})
+	require.NoError(t, err)
+	_, err = r.Settle(t.Context(), budget.Usage{Cost: 5000})
+	require.ErrorIs(t, err, budget.ErrInvalid, "it could mean that the tokens are not known")
+	receipt, err := r.Settle(t.Context(), budget.CostOnly(5000))
+	require.NoError(t, err)
+	require.Equal(t, []int64{5000, 4900}, []int64{receipt.ConfirmedCost, receipt.OverrunCost})
+	_, err = r.Settle(t.Context(), budget.CostOnly(4000))
+	require.ErrorIs(t, err, budget.ErrClosed)
+}
+
+// An overrun is what was used above the hold, not above an estimate.
+func TestOverrunIsMeasuredAgainstTheHold(t *testing.T) {
+	b := budget.Memory()
+	r := reserve(t, b, 400, 0)
+	_, err := r.Settle(t.Context(), budget.Usage{Input: 300, Estimated: true})
+	require.NoError(t, err)
+	require.Zero(t, settle(t, r, 380).Overrun)
+	require.Zero(t, b.Report().Overruns)
+
+	r = reserve(t, b, 400, 0)
+	require.NoError(t, r.Close())
+	require.Equal(t, int64(50), settle(t, r, 450).Overrun)
+	require.Equal(t, []int64{1, 50}, []int64{b.Report().Overruns, b.Report().OverrunTokens})
+}
+
+// A balance that would leave 64 bits is refused, and is no damage.
+func TestBalanceOverflowIsRefused(t *testing.T) {
+	b := budget.Memory()
+	for {
+		_, err := b.Reserve(t.Context(), budget.Request{Cost: budget.MaxCost})
+		if err != nil {
+			require.ErrorIs(t, err, budget.ErrInvalid)
+			require.NotErrorIs(t, err, budget.ErrDamaged)
+			break
+		}
+	}
+	reserve(t, b, 1, 0)
+}
+
+// A rid may be used again past the horizon, and the audit agrees.
+func TestRIDPastTheHorizon(t *testing.T) {
+	j, now := newFlaky(), time.Unix(1_800_000_000, 0)
+	open := func() *budget.Book {
+		b, err := budget.New(t.Context(), j, budget.Clock(func() time.Time { return now }), budget.Horizon(time.Hour))
+		require.NoError(t, err)
+		return b
+	}
+	use := func(b *budget.Book) error {
+		r, err := b.Reserve(t.Context(), budget.Request{RID: "nightly", Tokens: 1})
+		if err == nil {
+			_, err = r.Settle(t.Context(), budget.Usage{Input: 1})
+		}
+		return err
+	}
+	b := open()
+	require.NoError(t, use(b))
+	now = now.Add(13 * 24 * time.Hour)
+	require.NoError(t, b.Close())
+	b = open()
+	require.ErrorIs(t, use(b), budget.ErrClosed, "the horizon is 14 days at least")
+	now = now.Add(2 * 24 * time.Hour)
+	require.NoError(t, use(b))
+	audit := budget.NewAudit()
+	for _, e := range j.all {
+		audit.Add(e)
+	}
+	require.Empty(t, audit.Violations)
+	require.Empty(t, audit.MultiClosed)
+}
+
+// case 83, as far as amounts go: an eleventh of the cap eleven times is the cap
+// to the last unit, and FormatUSD reverses ParseUSD.
+func TestMoneyIsExact(t *testing.T) {
+	limit := int64(11 * 333_333_333_333)
+	b := budget.Memory(budget.Picodollars(limit))
+	for range 11 {
+		_, err := b.Reserve(t.Context(), budget.Request{Cost: limit / 11})
+		require.NoError(t, err)
+	}
+	_, err := b.Reserve(t.Context(), budget.Request{Cost: 1})
+	require.True(t, errors.Is(err, budget.ErrBusy) || errors.Is(err, budget.ErrExhausted))
+	require.Zero(t, b.Report().Limits[0].Free)
+
+	for _, c := range []struct {
+		in   string
+		pico int64
+		out  string
+	}{{"5", 5e12, "5.00 USD"}, {"0.25", 25e10, "0.25 USD"}, {"0.000000000001", 1, "0.000000000001 USD"}, {"12.50", 125e11, "12.50 USD"}, {"1000000", 1e18, "1000000.00 USD"}, {"0", 0, "0.00 USD"}} {
+		n, err := budget.ParseUSD(c.in)
+		require.NoError(t, err, c.in)
+		require.Equal(t, c.pico, n)
+		require.Equal(t, c.out, budget.FormatUSD(n))
+		exact, _ := new(big.Rat).SetString(c.in)
+		require.Equal(t, exact.Mul(exact, big.NewRat(1e12, 1)).Num().Int64(), n)
+	}
+	require.Equal(t, "-0.50 USD", budget.FormatUSD(-5e11))
+}
