@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxID bounds a custom_id in bytes: it is the key in the book.
-const maxID = 256
+// maxName bounds a custom_id and a model in bytes: both stand in the book.
+const maxName = 256
 
 // maxProblems is how many faults of an input are listed before "and more".
 const maxProblems = 10
@@ -226,10 +226,6 @@ func parseItem(line []byte) (item, error) {
 		}
 	}
 	switch {
-	case len(it.ID) > maxID:
-		return item{}, fmt.Errorf("custom_id is %d bytes long, at most %d are possible", len(it.ID), maxID)
-	case strings.ContainsFunc(it.ID, unicode.IsControl):
-		return item{}, fmt.Errorf("custom_id %s holds a control character", quote(it.ID))
 	case method != "POST":
 		return item{}, fmt.Errorf("method is %s, expected \"POST\"", quote(method))
 	case !slices.Contains(urls, it.URL):
@@ -271,7 +267,7 @@ func unmarshal(text []byte, to *map[string]json.RawMessage) error {
 	return nil
 }
 
-// stringField reads a string that must be there and not empty.
+// stringField reads a string that must be there and be fit for the book.
 func stringField(fields map[string]json.RawMessage, name string, to *string) error {
 	raw, ok := fields[name]
 	switch {
@@ -281,6 +277,10 @@ func stringField(fields map[string]json.RawMessage, name string, to *string) err
 		return fmt.Errorf("%s is not a string", name)
 	case *to == "":
 		return fmt.Errorf("%s is empty", name)
+	case len(*to) > maxName:
+		return fmt.Errorf("%s is %d bytes long, at most %d are possible", name, len(*to), maxName)
+	case strings.ContainsFunc(*to, unicode.IsControl):
+		return fmt.Errorf("%s %s holds a control character", name, quote(*to))
 	}
 	return nil
 }

@@ -57,6 +57,8 @@ func TestInputFaults(t *testing.T) {
 		"body text":         {`{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":"x"}`, "line 1: body is not a JSON object"},
 		"body null":         {`{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":null}`, "line 1: body is not a JSON object"},
 		"no model":          {request("a", `"model": "gpt-4o-mini", `, ""), "line 1: body: model is missing"},
+		"long model":        {request("a", "gpt-4o-mini", strings.Repeat("x", 257)), "line 1: body: model is 257 bytes long, at most 256 are possible"},
+		"control in model":  {a + request("b", "gpt-4o-mini", `gpt\u0007`), `line 2: body: model "gpt\a" holds a control character`},
 		"stream text":       {request("a", `"model"`, `"stream": "yes", "model"`), "line 1: body: stream is neither true nor false"},
 		"duplicate":         {a + request("b") + "\n\n" + a, `line 4: custom_id "a" is on line 1 already`},
 		"escaped duplicate": {a + request(`\u0061`), `line 2: custom_id "a" is on line 1 already`},
