@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/journal"
 )
 
@@ -62,6 +63,8 @@ func findLives(dir journal.Dir, name string) ([]life, error) {
 		}
 		i, known := at[e.RID]
 		switch {
+		case e.Kind == journal.Carry && e.Past == nil:
+			return nil, fmt.Errorf("%w: carry line %d of %s names no state", budget.ErrDamaged, e.Seq, quote(e.RID))
 		case e.RID == "" || known && e.Carried:
 			continue
 		case !known && e.RID != name && (e.Key == "" || e.Key != name):
