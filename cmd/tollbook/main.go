@@ -20,7 +20,7 @@ func tollbook(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root, started := newRoot(ui)
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	root.SetOut(ui.out)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(context.Background())
 	if err != nil && !*started {
@@ -28,6 +28,10 @@ func tollbook(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		err = &exitError{Code: exitUsage, Err: err, Hint: "see tollbook --help"}
 	}
 	ui.failure(err)
+	if ui.out.err != nil {
+		ui.say("cannot print: %v", ui.out.err)
+		return worst(exitCode(err), exitFailed)
+	}
 	return exitCode(err)
 }
 

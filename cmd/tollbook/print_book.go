@@ -101,7 +101,7 @@ type shardJSON struct {
 }
 
 // status prints where a book and its shards stand.
-func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, asJSON bool) error {
+func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, asJSON bool) {
 	v := statusJSON{Book: r.Book, bookJSON: toBookJSON(r), Requests: r.Requests, Reservations: []reservationJSON{}, Shards: []shardJSON{}}
 	for _, o := range r.Open {
 		v.Reservations = append(v.Reservations, reservationJSON(o))
@@ -115,7 +115,8 @@ func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, asJSON bo
 		v.Items, v.Done, v.Failed, v.Dead, v.Pending = v.Items+j.Items, v.Done+j.Done, v.Failed+j.Failed, v.Dead+j.Dead, v.Pending+j.Pending
 	}
 	if asJSON {
-		return u.data(v)
+		u.data(v)
+		return
 	}
 
 	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
@@ -137,7 +138,7 @@ func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, asJSON bo
 	}
 	w.Flush()
 	if len(v.Shards) == 0 {
-		return nil
+		return
 	}
 	w = tabwriter.NewWriter(u.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "\nshard\titems\tdone\tfailed\tdead\tpending\t\n")
@@ -150,7 +151,6 @@ func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, asJSON bo
 			u.say("shard %d: %s; the next run makes it anew", s.Shard, s.Error)
 		}
 	}
-	return nil
 }
 
 // show prints the lives of reservations, entry by entry.
@@ -200,7 +200,8 @@ func (u *ui) showJSON(lives []life) error {
 		}
 		all = append(all, j)
 	}
-	return u.data(all)
+	u.data(all)
+	return nil
 }
 
 // noteOf is what an entry says besides figures.

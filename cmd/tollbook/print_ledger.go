@@ -35,7 +35,7 @@ type replayJSON struct {
 
 // replay prints what a ledger adds up to. faults are the violations that the
 // audit never saw, because the lines could not be read.
-func (u *ui) replay(a *budget.Audit, faults []string, asJSON bool) error {
+func (u *ui) replay(a *budget.Audit, faults []string, asJSON bool) {
 	report := a.Report()
 	v := replayJSON{Reserves: a.Reserves, Refunds: a.Refunds, Settles: a.Settles, Reclaims: a.Reclaims, Adjusts: a.Adjusts, Extends: a.Extends,
 		Net: a.Net, Confirmed: report.Tokens.Confirmed, Assumed: report.Tokens.Assumed, Held: report.Tokens.Held, Open: a.Open(),
@@ -44,7 +44,8 @@ func (u *ui) replay(a *budget.Audit, faults []string, asJSON bool) error {
 		v.Violations = append(v.Violations, violation.String())
 	}
 	if asJSON {
-		return u.data(v)
+		u.data(v)
+		return
 	}
 	// The first five lines are a contract: scripts compare them.
 	u.line("reserves %d", v.Reserves)
@@ -67,7 +68,6 @@ func (u *ui) replay(a *budget.Audit, faults []string, asJSON bool) error {
 	if more := len(v.Violations) - maxShown; more > 0 {
 		u.line("  and %d more; --json lists them all", more)
 	}
-	return nil
 }
 
 // dict writes a map as both JSON and Python read it, the most first.
@@ -85,7 +85,7 @@ func dict(m map[string]int64) string {
 }
 
 // verify prints what a check of every byte and every entry found.
-func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, asJSON bool) error {
+func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, asJSON bool) {
 	type findingJSON struct {
 		Segment string `json:"segment"`
 		Line    int64  `json:"line"`
@@ -108,7 +108,8 @@ func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, asJSON bool) er
 		v.Violations = append(v.Violations, violation.String())
 	}
 	if asJSON {
-		return u.data(v)
+		u.data(v)
+		return
 	}
 	u.line("segments %d", v.Segments)
 	u.line("lines %d", v.Lines)
@@ -128,5 +129,4 @@ func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, asJSON bool) er
 	if damages+len(v.Violations) == 0 {
 		u.line("clean")
 	}
-	return nil
 }

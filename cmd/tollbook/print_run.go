@@ -46,9 +46,7 @@ func (u *ui) conclusion(c *conclusion, o *runOptions) error {
 		if c.State == "failed" {
 			v.Error = c.Err.Error()
 		}
-		if err := u.data(v); err != nil {
-			return err
-		}
+		u.data(v)
 	}
 	if c.code == exitDone {
 		return nil
@@ -173,9 +171,10 @@ func capsText(limits []budget.Limit) string {
 }
 
 // estimate prints what a batch would cost at most.
-func (u *ui) estimate(e *estimate, limits []budget.Limit, asJSON bool) error {
+func (u *ui) estimate(e *estimate, limits []budget.Limit, asJSON bool) {
 	if asJSON {
-		return u.data(e)
+		u.data(e)
+		return
 	}
 	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "items\t%s\n", group(int64(e.Items)))
@@ -199,5 +198,4 @@ func (u *ui) estimate(e *estimate, limits []budget.Limit, asJSON bool) error {
 			u.say("the batch may need up to %s more than %s; calls hold their most and use less", amountText(l.Unit, e.Tokens-l.Max), amountText(l.Unit, l.Max))
 		}
 	}
-	return nil
 }

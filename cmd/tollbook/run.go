@@ -262,7 +262,8 @@ func (o *runOptions) estimate(ui *ui, in *input, limits []budget.Limit) error {
 	if err != nil {
 		return err
 	}
-	return ui.estimate(e, limits, o.asJSON)
+	ui.estimate(e, limits, o.asJSON)
+	return nil
 }
 
 // bounds is how requests are bounded.

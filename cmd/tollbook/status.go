@@ -33,7 +33,8 @@ then cursors may lag a second behind.`,
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			return ui.status(&report, shards, asJSON)
+			ui.status(&report, shards, asJSON)
+			return nil
 		},
 	}
 	jsonFlag(cmd, &asJSON)

@@ -11,6 +11,7 @@ package main
 //   - No prompt, no answer and no key is ever printed.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ import (
 
 // ui is where a command prints.
 type ui struct {
-	out  io.Writer
+	out  *sink
 	live bool // stderr is a terminal that takes cursor movements
 
 	mu  sync.Mutex
@@ -32,7 +33,7 @@ type ui struct {
 }
 
 func newUI(out, err io.Writer) *ui {
-	return &ui{out: out, err: err, live: isLive(err, os.Getenv)}
+	return &ui{out: &sink{w: out}, err: err, live: isLive(err, os.Getenv)}
 }
 
 // isLive reports whether w is a terminal and the environment does not ask for
@@ -78,9 +79,24 @@ func (u *ui) line(format string, args ...any) {
 }
 
 // data prints v as JSON, the only thing on stdout.
-func (u *ui) data(v any) error {
+func (u *ui) data(v any) {
 	enc := json.NewEncoder(u.out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	u.out.note(enc.Encode(v))
 }
+
+// sink is stdout. It remembers the first failure, so that what prints need not
+// look each time; the command fails at its end.
+type sink struct {
+	w   io.Writer
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	s.note(err)
+	return n, err
+}
+
+func (s *sink) note(err error) { s.err = cmp.Or(s.err, err) }
