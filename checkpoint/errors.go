@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tollbook/tollbook/journal/disk"
@@ -76,23 +77,31 @@ func (e *laterError) RetryAt() time.Time { return e.at }
 
 // asksPause is the default of Options.IsPause.
 func asksPause(err error) bool {
-	p, ok := errors.AsType[interface {
-		error
-		Pause() bool
-	}](err)
-	return ok && p.Pause()
+	return says(err, func(p interface{ Pause() bool }) bool { return p.Pause() })
 }
 
 // retryAt returns when err says it makes sense to come back, or the zero time.
-func retryAt(err error) time.Time {
-	r, ok := errors.AsType[interface {
-		error
-		RetryAt() time.Time
-	}](err)
-	if !ok {
-		return time.Time{}
+func retryAt(err error) (at time.Time) {
+	says(err, func(r interface{ RetryAt() time.Time }) bool {
+		at = r.RetryAt()
+		return !at.IsZero()
+	})
+	return at
+}
+
+// says reports whether any error in the tree of err answers yes. errors.As
+// would stop at the first that can be asked, whatever it answers.
+func says[Q any](err error, yes func(Q) bool) bool {
+	if q, ok := err.(Q); ok && yes(q) {
+		return true
 	}
-	return r.RetryAt()
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return says(e.Unwrap(), yes)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return says(err, yes) })
+	}
+	return false
 }
 
 func interrupted(ctx context.Context) error {

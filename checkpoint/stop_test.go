@@ -71,6 +71,41 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// mute can be asked all that a pause can, and answers no.
+type mute struct{ error }
+
+func (mute) Pause() bool { return false }
+
+func (mute) RetryAt() time.Time { return time.Time{} }
+
+// An error in the tree that answers no does not hide one that answers yes.
+func TestEveryErrorIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet, at := mute{errors.New("slow")}, time.Now().Add(time.Hour)
+		pause := pauseError{at}
+		for _, hidden := range []error{errors.Join(quiet, pause), fmt.Errorf("%w: %w", quiet, fmt.Errorf("call: %w", pause))} {
+			j := newJob(1)
+			j.do = func(context.Context, checkpoint.Task[string]) (checkpoint.Line, error) {
+				return checkpoint.Line{}, checkpoint.Failed(hidden)
+			}
+			_, err := j.run(t.Context())
+			var paused *checkpoint.PausedError
+			require.ErrorAs(t, err, &paused)
+			require.Equal(t, at, paused.RetryAt)
+		}
+		j := newJob(1)
+		j.do = func(_ context.Context, task checkpoint.Task[string]) (checkpoint.Line, error) {
+			if task.Start == 1 {
+				return checkpoint.Line{}, errors.Join(quiet, checkpoint.Later(at, nil))
+			}
+			return line(task), nil
+		}
+		_, err := j.run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, at, time.Now())
+	})
+}
+
 // The context's end drains: what runs may finish, on a context that goes on.
 // Abort cuts it short.
 func TestInterrupt(t *testing.T) {
