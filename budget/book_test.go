@@ -180,23 +180,19 @@ func TestInvalidInput(t *testing.T) {
 // cases 57, 58, 59, 67 and both observers of article 002: sixteen closers, one wins
 func TestManyClosersOneWins(t *testing.T) {
 	for range 50 {
-		b := budget.Memory()
+		j := newFlaky()
+		b, err := budget.New(t.Context(), j)
+		require.NoError(t, err)
 		r := reserve(t, b, 100, 0)
-		booked := make([]bool, 16)
-		errs := together(16, func(i int) error {
-			var receipt budget.Receipt
-			var err error
-			switch i % 4 {
+		errs := together(16, func(i int) (err error) {
+			switch i % 3 {
 			case 0:
-				receipt, err = r.Settle(t.Context(), budget.Usage{Input: 60})
+				_, err = r.Settle(t.Context(), budget.Usage{Input: 60})
 			case 1:
-				receipt, err = r.Refund(t.Context(), budget.NotBilled, "429")
+				_, err = r.Refund(t.Context(), budget.NotBilled, "429")
 			case 2:
-				receipt, err = r.Settle(t.Context(), budget.Usage{Input: 60})
-			case 3:
 				err = r.Close()
 			}
-			booked[i] = receipt.Booked
 			return err
 		})
 		for _, err := range errs {
@@ -204,16 +200,13 @@ func TestManyClosersOneWins(t *testing.T) {
 				require.ErrorIs(t, err, budget.ErrClosed)
 			}
 		}
-		n := 0
-		for _, was := range booked {
-			if was {
-				n++
-			}
+		wrote := map[journal.Kind]int{}
+		for _, e := range j.all {
+			wrote[e.Kind]++
 		}
-		require.LessOrEqual(t, n, 2, "one close, and one correction of an assumed or refunded one")
-		report := b.Report()
-		require.Zero(t, report.Tokens.Held)
-		require.Contains(t, []int64{0, 60, 100}, report.Tokens.Net)
+		require.Equal(t, 1, wrote[journal.Settle]+wrote[journal.Refund], "one close")
+		require.LessOrEqual(t, wrote[journal.Adjust], 1, "and one correction, by the settle that came late")
+		require.Equal(t, budget.Figures{Net: 60, Confirmed: 60}, b.Report().Tokens, "a settle was among them")
 	}
 }
 
@@ -336,11 +329,10 @@ func TestOrphans(t *testing.T) {
 	for _, c := range []struct {
 		policy budget.OrphanPolicy
 		first  budget.Figures
-		booked bool
 	}{
-		{budget.OrphanKeep, budget.Figures{Net: 100, Held: 100}, true},
-		{budget.OrphanAssume, budget.Figures{Net: 100, Assumed: 100}, true},
-		{budget.OrphanRefund, budget.Figures{}, true},
+		{budget.OrphanKeep, budget.Figures{Net: 100, Held: 100}},
+		{budget.OrphanAssume, budget.Figures{Net: 100, Assumed: 100}},
+		{budget.OrphanRefund, budget.Figures{}},
 	} {
 		j := newFlaky()
 		b, err := budget.New(t.Context(), j)
@@ -357,7 +349,7 @@ func TestOrphans(t *testing.T) {
 		require.Equal(t, c.first, report.Tokens, c.policy)
 
 		late := b.Reservation("r1")
-		require.Equal(t, c.booked, settle(t, late, 60).Booked, "the late owner corrects it")
+		require.True(t, settle(t, late, 60).Booked, "the late owner corrects it")
 		require.False(t, settle(t, late, 60).Booked, "once")
 		require.Equal(t, budget.Figures{Net: 60, Confirmed: 60}, b.Report().Tokens)
 
