@@ -140,20 +140,12 @@ func (w bentWatch) Reading() meter.Reading {
 
 // The guard takes a meter at its word, but for figures that cannot be.
 func TestMeterOfTheCaller(t *testing.T) {
-	with := func(bend func(*meter.Reading)) *lab {
-		l := newLab(t, budget.Tokens(plenty), middleware.Routes(meter.Route{Path: "chat/completions", Meter: bent{meter.OpenAIChat, bend}}))
-		const failure = `{"error":{"code":"server_error","message":"no"}}`
-		l.provider.Expect(t, providertest.JSON(200, failure), providertest.SSE(failure))
-		require.Equal(t, failure, l.must(prompt))
-		l.must(streamed)
-		return l
-	}
-	with(func(r *meter.Reading) {
-		if r.Failure != nil {
-			r.Failure.Unbilled = true
-		}
-	}).tokens(0, 0)
-	l := with(func(r *meter.Reading) { r.Usage = budget.Usage{Input: -1, Output: 5} })
+	bend := func(r *meter.Reading) { r.Usage, r.Final = budget.Usage{Input: -1, Output: 5}, true }
+	l := newLab(t, budget.Tokens(plenty), middleware.Routes(meter.Route{Path: "chat/completions", Meter: bent{meter.OpenAIChat, bend}}))
+	const failure = `{"error":{"code":"server_error","message":"no"}}`
+	l.provider.Expect(t, providertest.JSON(200, failure), providertest.SSE(failure))
+	require.Equal(t, failure, l.must(prompt))
+	l.must(streamed)
 	l.tokens(0, hold(t, prompt)+hold(t, streamed))
 	require.Equal(t, map[string]int64{meter.Unreadable: 2}, l.book.Report().Unknown)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/middleware/meter"
@@ -19,7 +18,7 @@ import (
 //	answer without readable usage                 settle, unknown: the hold
 //	status not known to be free                   settle, unknown: the hold
 //	no answer to a request that may have left     settle, unknown: the hold
-//	stream cut, or given up under ChargeHold      settle: the larger of hold and usage so far
+//	stream whose usage is not its last word       settle: the larger of hold and usage so far
 //	stream given up under ObservedOnAbort         settle with the estimate
 type result struct {
 	outcome budget.Outcome // the zero one may have been billed
@@ -27,38 +26,41 @@ type result struct {
 	why     string         // a word or two for the book
 }
 
-// finished is the result of an answer that came to its end, or that said its
-// last word about usage. ref is the provider's id of the request, if it gave one.
+// finished is the result of an answer that said its last word about usage, or
+// none. ref is the provider's id of the request, if it gave one.
 func finished(r meter.Reading, ref string) result {
-	res := result{usage: r.Usage}
+	u := r.Usage
 	if ref != "" {
-		res.usage.Ref = ref
+		u.Ref = ref
 	}
-	if f := r.Failure; f != nil && f.Unbilled && !r.Usage.Known() {
-		res.outcome, res.why = budget.NotBilled, statusWord(http.StatusOK, f.Code)
-	}
-	return res
+	return result{usage: u}
 }
 
-// ended is the result of a stream.
-func (c *call) ended(r meter.Reading, ref string, aborted bool) result {
+// streamEnd is the result of a stream: aborted, cut, or with output behind the
+// last usage, its usage is only what it used at least.
+func (c *call) streamEnd(r meter.Reading, ref string, aborted bool) result {
 	res := finished(r, ref)
-	if r.Finished || r.Final || res.outcome != budget.MaybeBilled {
+	if r.Final || (r.Finished && !r.Usage.Known()) {
 		return res
 	}
-	u := r.Usage
+	u, why := &res.usage, "cut stream"
+	switch {
+	case aborted:
+		why = "aborted stream"
+	case r.Finished:
+		why = "output behind the usage"
+	}
 	switch {
 	case aborted && c.guard.onAbort == ObservedOnAbort:
-		u = r.Observed(c.bound)
+		o := r.Observed(c.bound)
+		o.Ref = u.Ref
+		*u = o
 	case u.Known() && u.Total() > c.bound.Total():
-		u.Estimated, u.Why = true, "cut stream, above the hold"
-	case aborted:
-		u = budget.Usage{Why: "aborted stream"}
+		u.Estimated, u.Why = true, why
 	default:
-		u = budget.Usage{Why: "cut stream"}
+		*u = budget.Usage{Ref: u.Ref, Why: why}
 	}
-	u.Ref = res.usage.Ref
-	return result{usage: u}
+	return res
 }
 
 // close closes the reservation, once for each call, on a context that nobody

@@ -112,10 +112,11 @@ func (s *stream) finish(aborted bool) {
 	}
 	s.closed = true
 	r := s.watch.Reading()
-	if r.Finished && !r.Usage.Known() {
-		s.call.warnUnknown(r.Usage.Why)
+	res := s.call.streamEnd(r, s.ref, aborted)
+	if r.Finished && !r.Final {
+		s.call.warnUnknown(res.usage.Why)
 	}
-	s.call.close(s.call.ended(r, s.ref, aborted))
+	s.call.close(res)
 }
 
 // abort ends the stream for its reader, who gave it up.

@@ -65,6 +65,8 @@ func TestStreamEnds(t *testing.T) {
 		{"usage on the finish and no [DONE]", unfinished(word("a"), fullUsage), 258, 0},
 		{"no usage", providertest.SSE(word("a"), finish), 0, held},
 		{"running total and a clean end in mid-answer", unfinished(word("a"), someUsage), 0, held},
+		{"running total without choices and a clean end", unfinished(word("a"), `{"id":"chatcmpl-1","choices":[],"usage":`+usageOf(23, 2)+`}`), 0, held},
+		{"usage ahead of the answer", providertest.SSE(someUsage, word("a"), finish), 0, held},
 		{"error in mid-answer", unfinished(word("a"), `{"error":{"message":"no","code":"server_error"}}`), 0, held},
 		{"empty", unfinished(), 0, held},
 	} {
@@ -89,6 +91,11 @@ func TestCutStreamAboveItsHold(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, drain(resp), io.ErrUnexpectedEOF)
 	l.tokens(0, 9999)
+
+	a = providertest.SSE(strings.ReplaceAll(someUsage, ":25}", ":9999}"), word("a"), finish)
+	l.provider.Expect(t, a)
+	l.must(streamed)
+	l.tokens(0, 2*9999) // nor is a whole one's whose last word it was not
 }
 
 // A provider that cuts a stream is not a caller who gave it up.

@@ -106,7 +106,8 @@ type Reading struct {
 	// Usage as last reported, never a lower figure after a higher one. Not
 	// Known: Usage.Why says why. Ref is the id of the answer.
 	Usage budget.Usage
-	// Final: Usage is the last word, also without an end marker.
+	// Final: Usage is known and the last word: nothing more is generated, and
+	// nothing was after it was reported. A stream may have no end marker then.
 	Final bool
 	// Finished: the format's end marker was seen. An unfinished response was cut.
 	Finished bool

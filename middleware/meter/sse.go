@@ -22,7 +22,7 @@ type sse struct {
 	long bool   // inside a line that is too long
 	name []byte // of the event, if it gave one
 	data []byte // of an event over several lines
-	lost bool   // something was too long to read
+	lost int64  // bytes that were too long to read
 
 	held []byte // of the event, if hide
 	sent bool   // part of the event is handed on already
@@ -59,11 +59,13 @@ func (s *sse) Write(p []byte) []byte {
 func (s *sse) piece(p []byte, whole bool) {
 	switch {
 	case s.long:
+		s.lost += int64(len(p))
 		s.hold(p)
 		s.release()
 		s.long = !whole
 	case len(s.line)+len(p) > maxLine:
-		s.lost, s.sent, s.long = true, true, !whole
+		s.lost += int64(len(s.line) + len(p))
+		s.sent, s.long = true, !whole
 		s.hold(s.line)
 		s.hold(p)
 		s.release()
@@ -103,7 +105,8 @@ func (s *sse) whole(line []byte) {
 func (s *sse) dataLine(text []byte) {
 	if len(s.data) > 0 {
 		if len(s.data)+1+len(text) > maxLine {
-			s.lost, s.sent, s.data = true, true, nil
+			s.lost += int64(len(s.data) + len(text))
+			s.sent, s.data = true, nil
 			s.release()
 			return
 		}

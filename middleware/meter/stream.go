@@ -9,10 +9,11 @@ type streamWatch struct {
 
 	id        string
 	reported  reported
-	final     bool
+	at        int64 // size when the usage was reported
 	finished  bool
 	ended     map[int64]bool // choices that gave their finish reason, by index
 	generated int64
+	garbled   bool // an event was broken that may have held usage
 	failure   *Refusal
 }
 
@@ -24,13 +25,16 @@ func newStreamWatch(choices int64, hide bool) *streamWatch {
 
 func (w *streamWatch) stopped() bool { return int64(len(w.ended)) >= w.choices }
 
+// size is what was generated at most: what was too long to be read may have been.
+func (w *streamWatch) size() int64 { return w.generated + w.lost }
+
 func (w *streamWatch) Reading() Reading {
-	r := Reading{Finished: w.finished, Stopped: w.stopped(), Failure: w.failure, Generated: w.generated}
-	r.Usage = w.reported.verdict(w.generated > 0, w.id)
-	if r.Usage.Why == NoUsage && w.lost {
+	r := Reading{Finished: w.finished, Stopped: w.stopped(), Failure: w.failure, Generated: w.size()}
+	r.Usage = w.reported.verdict(r.Generated > 0, w.id)
+	if r.Usage.Why == NoUsage && (w.garbled || w.lost > 0) {
 		r.Usage.Why = Unreadable
 	}
-	r.Final = w.final && r.Usage.Known()
+	r.Final = r.Usage.Known() && (r.Finished || r.Stopped) && r.Generated == w.at
 	return r
 }
 
@@ -60,19 +64,18 @@ func (w *streamWatch) event(name, data []byte, last bool) verdict {
 		return pass
 	case !last && span(trimSpace(data)) == 0:
 		return more
+	case bytes.HasPrefix([]byte("[DONE]"), bytes.TrimSpace(data)):
+		return pass // the end marker, cut
 	default:
 		w.generated += int64(len(data))
-		w.lost = w.lost || bytes.Contains(data, []byte(`"usage"`))
+		w.garbled = w.garbled || bytes.Contains(data, []byte(`"usage"`))
 		return pass
 	}
-	bare, before := true, w.generated
+	bare := true
 	for choice := range choices.elements() {
 		bare = false
 		w.choice(choice)
 	}
-	// Usage on a chunk without choices is the last word, by OpenAI's contract;
-	// not where output still follows, or where it tells of the prompt only.
-	w.final = w.final && w.generated == before
 	if !usage.present() {
 		usage = groq.get("usage") // Groq's own place for it
 	}
@@ -88,8 +91,9 @@ func (w *streamWatch) event(name, data []byte, last bool) verdict {
 		return pass
 	}
 	u, ok := tokenUsage(usage, true)
-	w.reported.see(u, ok)
-	w.final = ok && (w.stopped() || (bare && u.Output > 0))
+	if w.reported.see(u, ok) {
+		w.at = w.size()
+	}
 	if bare {
 		return swallow
 	}

@@ -49,9 +49,14 @@ func TestStream(t *testing.T) {
 		{"case 27: usage behind the finish reason", delta("a") + stop + bare(23, 235) + done, usage{Input: 23, Output: 235}, "FfS"},
 		{"case 27: on the finish chunk too", delta("a") + last("length", 23, 235) + bare(23, 235) + done, usage{Input: 23, Output: 235}, "FfS"},
 		{"case 27: no end marker", delta("a") + stop + bare(23, 235), usage{Input: 23, Output: 235}, "FS"},
-		{"case 28: choices missing", `data: {"choices":[]}` + "\n\n" + delta("a") + `data: {"usage":{"prompt_tokens":611,"completion_tokens":13,"total_tokens":624}}` + "\n\n", usage{Input: 611, Output: 13}, "F"},
+		{"case 28: choices missing", `data: {"choices":[]}` + "\n\n" + delta("a") + `data: {"usage":{"prompt_tokens":611,"completion_tokens":13,"total_tokens":624}}` + "\n\n", usage{Input: 611, Output: 13}, ""},
+		{"case 28: the same, to its end", `data: {"choices":[]}` + "\n\n" + delta("a") + bare(611, 13) + done, usage{Input: 611, Output: 13}, "fF"},
 		{"usage of the prompt, ahead of the answer", bare(611, 0), usage{Input: 611}, ""},
 		{"usage without choices, and yet more output", delta("a") + bare(611, 13) + delta("b"), usage{Input: 611, Output: 13}, ""},
+		{"usage ahead of the answer, and never again", last("", 8, 1) + delta("b") + stop + done, usage{Input: 8, Output: 1}, "fS"},
+		{"a running total, then zeros", last("", 5, 10) + delta("b") + stop + bare(0, 0) + done, usage{Input: 5, Output: 10}, "fS"},
+		{"half an event behind the usage", delta("a") + stop + bare(5, 1) + delta("b")[:50], usage{Input: 5, Output: 1}, "S"},
+		{"half an end marker behind the usage", delta("a") + stop + bare(5, 1) + done[:9], usage{Input: 5, Output: 1}, "FS"},
 		{"case 29: running totals", last("", 5, 10) + last("", 5, 20) + last("stop", 5, 30) + done, usage{Input: 5, Output: 30}, "FfS"},
 		{"case 29: cut", last("", 5, 10) + last("", 5, 20), usage{Input: 5, Output: 20}, ""},
 		{"never a lower figure", delta("a") + last("stop", 5, 30) + bare(0, 0) + done, usage{Input: 5, Output: 30}, "FfS"},
@@ -195,6 +200,18 @@ func TestLongLine(t *testing.T) {
 	require.True(t, r.Stopped)
 	w.Write([]byte(bare(5, 1)))
 	require.EqualValues(t, 6, w.Reading().Usage.Total())
+}
+
+// What is too long to be read may be output: usage before it is not the last
+// word.
+func TestUsageAheadOfALongLine(t *testing.T) {
+	for _, long := range []string{delta(strings.Repeat("x", 1<<20)), "data: {\ndata: " + strings.Repeat("x", 1<<20-9) + "\n\n"} {
+		_, r := watch(stream(1, false), []byte(last("stop", 5, 1)+long+done), 1<<16)
+		require.True(t, r.Finished && r.Usage.Known())
+		require.False(t, r.Final)
+		_, r = watch(stream(1, false), []byte(long+last("stop", 5, 1)+done), 1<<16)
+		require.True(t, r.Final)
+	}
 }
 
 // Where a line becomes too long does not depend on how it comes.

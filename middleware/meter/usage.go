@@ -76,14 +76,15 @@ type reported struct {
 	bad   bool         // the last one was not readable
 }
 
-// see takes the next figure. It replaces the one before, because running
-// totals are cumulative, but never by a lower one: some servers end with a
-// placeholder of zeros.
-func (r *reported) see(u budget.Usage, ok bool) {
+// see takes the next figure and reports whether it counts. It replaces the one
+// before, because running totals are cumulative, but never by a lower one: some
+// servers end with a placeholder of zeros.
+func (r *reported) see(u budget.Usage, ok bool) (counts bool) {
 	r.bad = !ok
-	if ok && (!r.seen || u.Total() >= r.usage.Total()) {
+	if counts = ok && (!r.seen || u.Total() >= r.usage.Total()); counts {
 		r.usage, r.seen = u, true
 	}
+	return counts
 }
 
 // verdict turns what was reported into what is known. Zero tokens for an empty
