@@ -79,7 +79,8 @@ type Options[T any] struct {
 	// Outputs are the files that Line.Output counts, from 0. A state keeps
 	// their number, order and base names.
 	Outputs []Output
-	// RetryDead sends dead letters again.
+	// RetryDead sends dead letters again. One that does not end in this run,
+	// or fails but not for good, stays a dead letter.
 	RetryDead bool
 	// Abort, when closed, cancels the context of running items, too. The
 	// context of Run does not: its end only stops new items from starting,

@@ -124,12 +124,17 @@ func (q *queue) note(err error) {
 	}
 }
 
-// giveUp counts an item that failed in this run, but not for good.
-func (q *queue) giveUp(err error) {
+// giveUp counts an item that failed in this run, but not for good. What was a
+// dead letter is one again.
+func (q *queue) giveUp(item int, err error) {
 	q.note(err)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.retry++
+	if sh, k := q.place(item); sh.at(k) == dead {
+		q.set(item, dead)
+	} else {
+		q.retry++
+	}
 }
 
 // stop ends admission; set says why.

@@ -68,6 +68,41 @@ func TestEveryEnding(t *testing.T) {
 		{Shard: 1, Items: 2, Done: 2, Low: 2}, {Shard: 2, Items: 2, Done: 1, Failed: 1, Low: 2}}, shards)
 }
 
+// A dead letter that is sent again is one until its new end is durable, so that
+// without RetryDead it is never sent, whatever became of a run with it.
+func TestRetryDead(t *testing.T) {
+	gaveUp := checkpoint.Dead(1, errors.New("gave up"))
+	dead := checkpoint.Counts{Items: 4, Dead: 4}
+	for name, test := range map[string]struct {
+		err  error // of the run with RetryDead
+		want checkpoint.Counts
+	}{
+		"paused":       {pauseError{}, checkpoint.Counts{Items: 4, Pending: 4, Sent: 1}},
+		"failed oddly": {errors.New("odd"), checkpoint.Counts{Items: 4, Dead: 4, Sent: 4}},
+		"gave up":      {gaveUp, checkpoint.Counts{Items: 4, Dead: 4, Sent: 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJob(4)
+			j.o.Workers = 1
+			run := func(again bool, err error) checkpoint.Counts {
+				j.o.RetryDead = again
+				j.do = func(_ context.Context, task checkpoint.Task[string]) (checkpoint.Line, error) {
+					return checkpoint.Line{}, err
+				}
+				sum, _ := j.run(t.Context())
+				return sum.Counts
+			}
+			run(false, gaveUp)
+			require.Equal(t, test.want, run(true, test.err))
+			require.Equal(t, dead, run(false, nil))
+			j.lose(t, "000.json", "001.json", "002.json")
+			require.Equal(t, dead, run(false, nil))
+			require.Equal(t, checkpoint.Counts{Items: 4, Done: 4, Sent: 4}, run(true, nil))
+			require.Equal(t, checkpoint.Counts{Items: 4, Done: 4}, run(true, nil))
+		})
+	}
+}
+
 // One file may hold both kinds of lines; a resume tells them apart.
 func TestOneOutput(t *testing.T) {
 	j := newJob(10)

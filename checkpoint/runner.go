@@ -100,7 +100,7 @@ func (r *runner[T]) one(ctx context.Context, s start) {
 	case !at.IsZero() && s.nth < maxStarts:
 		r.queue.park(s, at)
 	default:
-		r.queue.giveUp(err)
+		r.queue.giveUp(s.item, err)
 	}
 }
 

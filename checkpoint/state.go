@@ -28,7 +28,8 @@ type state struct {
 	mu     sync.Mutex
 	shards []shard
 	known  []int64 // per file: all lines before it are in shards
-	count  [4]int  // items by end, over all shards
+	count  [4]int  // items by end, over all shards; a dead letter to be sent again is pending
+	again  bool    // dead letters are sent again
 	turn   int     // the shard that gives the next item
 }
 
@@ -82,20 +83,18 @@ func (s *state) place(i int) (sh *shard, k int) {
 	return &s.shards[i%len(s.shards)], i / len(s.shards)
 }
 
-// set records how an item ended; the zero end makes it pending again. The
-// caller holds mu, or is alone.
+// set records how an item ended. The caller holds mu, or is alone.
 func (s *state) set(i int, e end) {
 	sh, k := s.place(i)
-	s.count[sh.at(k)]--
+	had := sh.at(k)
+	if s.again && had == dead {
+		had = 0
+	}
+	s.count[had]--
 	s.count[e]++
-	sh.ended.remove(k)
+	sh.ended.add(k)
 	sh.failed.remove(k)
 	sh.dead.remove(k)
-	if e != 0 {
-		sh.ended.add(k)
-	} else {
-		sh.low, sh.next = min(sh.low, k), min(sh.next, k)
-	}
 	if e == failed {
 		sh.failed.add(k)
 	}
@@ -124,6 +123,9 @@ func (s *state) fresh() (item int, ok bool) {
 		i, sh := s.turn, &s.shards[s.turn]
 		s.turn = (s.turn + 1) % len(s.shards)
 		k := sh.ended.next(sh.next, sh.n, false)
+		if s.again {
+			k = min(k, sh.dead.next(sh.next, sh.n, true))
+		}
 		sh.next = min(k+1, sh.n)
 		if k < sh.n {
 			return k*len(s.shards) + i, true
@@ -132,12 +134,13 @@ func (s *state) fresh() (item int, ok bool) {
 	return 0, false
 }
 
-// retryDead makes the dead letters pending.
+// retryDead has the dead letters sent again. In the shards they stay what they
+// are until they end anew, so that a run that is killed makes none pending.
 func (s *state) retryDead() {
-	for i := range s.pin.Items {
-		if sh, k := s.place(i); sh.at(k) == dead {
-			s.set(i, 0)
-		}
+	s.again = true
+	s.count[0], s.count[dead] = s.count[0]+s.count[dead], 0
+	for i := range s.shards {
+		s.shards[i].next = 0
 	}
 }
 
