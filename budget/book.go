@@ -1,7 +1,9 @@
 package budget
 
 import (
+	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,6 +51,10 @@ type Book struct {
 	recovery journal.Recovery        // what Open had to mend
 	caps     atomic.Pointer[[]Limit] // as of the last durable batch
 	ops      sync.Pool
+	random   struct {
+		sync.Mutex
+		ahead *bufio.Reader
+	}
 
 	mu      sync.Mutex // guards the three below
 	queue   []*op
@@ -233,17 +239,29 @@ func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 		o.price(b.pricer)
 	}
 	if r.RID == "" {
-		id, err := uuid.NewV7()
+		id, err := b.newRID()
 		if err != nil {
 			return nil, fmt.Errorf("budget: reserve: no randomness for a rid: %w", err)
 		}
-		o.rid = id.String()
+		o.rid = id
 	}
 	_, h, err := b.do(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	return &h.handle, nil
+}
+
+// newRID makes a UUIDv7. Randomness is read ahead, which takes a system call
+// out of each call.
+func (b *Book) newRID() (string, error) {
+	b.random.Lock()
+	defer b.random.Unlock()
+	if b.random.ahead == nil {
+		b.random.ahead = bufio.NewReaderSize(rand.Reader, 1024)
+	}
+	id, err := uuid.NewV7FromReader(b.random.ahead)
+	return id.String(), err
 }
 
 // price takes the cost of the worst case from a table. Where the split of the
