@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -17,10 +18,14 @@ import (
 
 // execute opens the books and sends what is left to send.
 func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider, pin *pin, limits []budget.Limit) error {
-	book, err := o.open(ctx, pin, limits)
+	tell := &teller{ui: ui}
+	tell.level.Set(slog.LevelError) // what the opening mends is in the summary
+	log := slog.New(tell)
+	book, err := o.open(ctx, pin, limits, log)
 	if err != nil {
 		return err
 	}
+	tell.level.Set(slog.LevelWarn)
 	drain, abort, release := interrupts(ctx, ui)
 	defer release()
 
@@ -30,6 +35,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	guard := middleware.Transport(book,
 		middleware.Base(departures{p.connect}),
 		middleware.Bounds(o.bounds()),
+		middleware.Logger(log),
 		middleware.MaxWait(24*time.Hour), // open calls end, and a run that stops ends the wait
 		middleware.Timeouts(o.timeout, o.timeout),
 		middleware.Retry(retry.Policy{Attempts: o.attempts, Before: j.before}))
@@ -55,8 +61,8 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 
 // open takes the book, under whose lock the state is settled: it belongs to
 // this input and provider from here on.
-func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit) (*budget.Book, error) {
-	var options []budget.Option
+func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, log *slog.Logger) (*budget.Book, error) {
+	options := []budget.Option{budget.Logger(log)}
 	for _, l := range limits {
 		options = append(options, l)
 	}
