@@ -123,7 +123,8 @@ func (w *jsonWatch) Reading() Reading {
 	case w.odd, w.bad, v == nil && len(w.usage.text) > 0:
 		found.bad = true
 	}
-	r.Usage = found.verdict(r.Generated > 0, word(w.id.value().str()))
+	// What of a body did not come may hold an answer.
+	r.Usage = found.verdict(r.Generated > 0 || !w.done, word(w.id.value().str()))
 	r.Final = r.Usage.Known()
 	if v := w.failed.value(); isError(v) {
 		f := problemOf(v).refusal(0)
@@ -134,8 +135,10 @@ func (w *jsonWatch) Reading() Reading {
 
 // generated is the size of what the answer holds, at least 1 if it holds any.
 func (w *jsonWatch) generated() (n int64) {
-	if w.choices.over || w.data.over {
-		return 1
+	for _, answers := range [...]*kept{&w.choices, &w.data} {
+		if v := answers.value(); len(answers.text) > 0 && v.kind() != '[' && v.kind() != 'n' {
+			return 1 // too long to be kept, or of no known shape
+		}
 	}
 	for choice := range w.choices.value().elements() {
 		for k, m := range choice.members() {

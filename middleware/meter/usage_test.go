@@ -84,6 +84,7 @@ func TestUsageOfBodies(t *testing.T) {
 	}{
 		{"case 30: zero for an empty answer", meter.OpenAIChat, `{"choices":[{"message":{"role":"assistant","content":"","refusal":null}}],` + zero + `}`, nothing},
 		{"case 30: zero for no answer", meter.OpenAIChat, `{"choices":[],` + zero + `}`, nothing},
+		{"what is no list of answers may be one", meter.OpenAIChat, `{"choices":{"0":{"text":"x"}},` + zero + `}`, budget.Usage{Why: meter.ZeroUsage}},
 		{"a tool call is an answer", meter.OpenAIChat, `{"choices":[{"message":{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":""}}]}}],` + zero + `}`, budget.Usage{Why: meter.ZeroUsage}},
 		{"a text is an answer", meter.OpenAICompletions, `{"choices":[{"text":"x"}],` + zero + `}`, budget.Usage{Why: meter.ZeroUsage}},
 		{"a long answer is one", meter.OpenAIChat, `{"choices":[{"message":{"content":"` + strings.Repeat("long", 1<<15) + `"}}],` + zero + `}`, budget.Usage{Why: meter.ZeroUsage}},
@@ -106,6 +107,16 @@ func TestUsageOfBodies(t *testing.T) {
 }
 
 func TestCutAndFailedBodies(t *testing.T) {
+	// A placeholder of zeros, and then an answer that is cut wherever.
+	for body, m := range map[string]meter.Meter{
+		`{"usage":{"prompt_tokens":0,"completion_tokens":0},"choices":[{"message":{"content":"ninepence"}}]}`: meter.OpenAIChat,
+		`{"usage":{"prompt_tokens":0,"total_tokens":0},"data":[{"embedding":[1,2]}]}`:                         meter.OpenAIEmbeddings,
+	} {
+		for n := 1; n <= len(body); n++ {
+			require.False(t, readJSON(m, body[:n], 3).Usage.Known(), body[:n])
+		}
+	}
+
 	r := readJSON(meter.OpenAIChat, `{"choices":[{"message":{"content":"x"}}],"usage":{"total_tok`, 3)
 	require.False(t, r.Finished)
 	require.Equal(t, meter.Unreadable, r.Usage.Why)
