@@ -42,6 +42,9 @@ func TestOutputBound(t *testing.T) {
 		{"case 8: max_output_tokens alone", chat, `{"model":"x","max_output_tokens":7,` + hello + `}`, 0, 7},
 		{"case 8: neither, the model's maximum", chat, `{"model":"gpt-4o-mini-2024-07-18",` + hello + `}`, 0, 16384},
 		{"neither, a default", chat, `{"model":"gpt-4o",` + hello + `}`, 50, 50},
+		{"case 8's kin: n_predict", chat, `{"model":"x","n_predict":70,"max_tokens":7,` + hello + `}`, 0, 70},
+		{"case 8's kin: max_new_tokens", chat, `{"model":"x","max_new_tokens":70,"max_tokens":7,` + hello + `}`, 0, 70},
+		{"what a gateway unpacks", chat, `{"model":"x","extra_body":{"google":{"max_tokens":7}},` + hello + `}`, 0, 7},
 		{"null is absent", chat, `{"model":"x","max_tokens":null,"n":null,` + hello + `}`, 50, 50},
 		{"zero caps nothing in a chat", chat, `{"model":"gpt-4","max_tokens":0,` + hello + `}`, 0, 8192},
 		{"an escaped name is the same name", chat, `{"model":"x","max_t\u006fkens":9,` + hello + `}`, 0, 9},
@@ -93,6 +96,7 @@ func TestInputBound(t *testing.T) {
 		{"a message", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,` + hello + `}`, 9},
 		{"settings cost nothing", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"temperature":0.5,"metadata":{"a":"b c d"},"user":"x",` + hello + `}`, 9},
 		{"what is not known may reach the model", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"chat_template_kwargs":{"system":"one two"},` + hello + `}`, 11},
+		{"unpacked by a gateway, or not", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"extra_body":{"google":"one two","x":"three"},` + hello + `}`, 12},
 		{"members of other endpoints", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"prompt":"a b",` + hello + `}`, 11},
 		{"a name", meter.OpenAIChat, `{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"user","name":"x y","content":null}]}`, 10},
 		{"parts", meter.OpenAIChat, message(`[{"type":"text","text":"a b"},{"type":"text","text":"c"}]`), 10},
@@ -182,6 +186,22 @@ func TestRefusedRequests(t *testing.T) {
 		{with(`"tools":[{"type":"web_search"}]`), new(*meter.UnboundedError), "web_search"},
 		{with(`"tools":[{"type":"the prompt itself"}]`), new(*meter.UnboundedError), "tool unknown"},
 		{with(`"web_search_options":{}`), new(*meter.UnboundedError), "web_search_options"},
+		{with(`"data_sources":[{"type":"azure_search"}]`), new(*meter.UnboundedError), "data_sources"},
+		{with(`"dataSources":[{"type":"azure_search"}]`), new(*meter.UnboundedError), "dataSources"},
+		{with(`"extra_body":{"google":{"cached_content":"cachedContents/abc"}}`), new(*meter.UnboundedError), "cached_content"},
+		{with(`"cached_content":"cachedContents/abc"`), new(*meter.UnboundedError), "cached_content"},
+		{with(`"extra_body":{"max_tokens":100}`), new(*meter.BodyError), "twice"},
+		{with(`"preset":"p"`), new(*meter.UnboundedError), "preset"},
+		{with(`"vector_store_ids":["v"]`), new(*meter.UnboundedError), "vector_store_ids"},
+		{with(`"prompt_id":"p"`), new(*meter.UnboundedError), "prompt_id"},
+		{with(`"models":["perplexity/sonar-pro"]`), new(*meter.UnboundedError), "sonar-pro"},
+		{with(`"models":["x","openai/gpt-4o:online"]`), new(*meter.UnboundedError), "online"},
+		{with(`"fallbacks":["sonar"]`), new(*meter.UnboundedError), "sonar"},
+		{with(`"models":[{"model":"sonar"}]`), new(*meter.BodyError), "models"},
+		{with(`"models":{"a":"sonar"}`), new(*meter.BodyError), "models"},
+		{with(`"n_predict":-1`), new(*meter.BodyError), "n_predict"},
+		{`{"model":"@preset/x","max_tokens":1,` + hello + `}`, new(*meter.UnboundedError), "model"},
+		{`{"model":"openai/gpt-4o@preset/x","max_tokens":1,` + hello + `}`, new(*meter.UnboundedError), "model"},
 		{with(`"previous_response_id":"r"`), new(*meter.UnboundedError), "previous_response_id"},
 		{`{"model":"gpt-4o-search-preview","max_tokens":1,` + hello + `}`, new(*meter.UnboundedError), "search"},
 		{`{"model":"openai/gpt-4o:online","max_tokens":1,` + hello + `}`, new(*meter.UnboundedError), "online"},
@@ -215,6 +235,28 @@ func TestDeployment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "gpt-4o", b.Model)
 	require.EqualValues(t, 16384, b.Output)
+}
+
+// It is the deployment that answers, whatever the body says.
+func TestDeploymentDecides(t *testing.T) {
+	at := func(deployment, body string) (meter.Bound, error) {
+		return meter.OpenAIChat.Bound(meter.Request{Path: "/openai/deployments/" + deployment + "/chat/completions", Body: []byte(`{` + body + hello + `}`)}, meter.Options{})
+	}
+	alone, err := at("gpt-5", "")
+	require.NoError(t, err)
+	b, err := at("gpt-5", `"model":"gpt-3.5-turbo",`)
+	require.NoError(t, err)
+	require.Equal(t, "gpt-3.5-turbo", b.Model, "which its price goes by")
+	require.Equal(t, [2]int64{alone.Input, alone.Output}, [2]int64{b.Input, b.Output})
+	_, err = at("house", `"model":"gpt-3.5-turbo",`)
+	require.ErrorAs(t, err, new(*meter.UncappedError))
+	unknown, err := at("house", `"max_tokens":7,`)
+	require.NoError(t, err)
+	b, err = at("house", `"model":"gpt-3.5-turbo","max_tokens":7,`)
+	require.NoError(t, err)
+	require.Equal(t, unknown.Input, b.Input, "with a frame and a tokenizer of any model")
+	_, err = at("sonar", `"model":"gpt-3.5-turbo","max_tokens":7,`)
+	require.ErrorAs(t, err, new(*meter.UnboundedError))
 }
 
 // case 85: the guard asks for the usage where the caller did not, and leaves

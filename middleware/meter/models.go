@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,15 +43,31 @@ var frames = []struct {
 	{"text-embedding-", later}, {"davinci-002", later}, {"babbage-002", later},
 }
 
-// searches says why a model draws in more than its request, or nothing. These
-// search the web of themselves.
-func searches(model string) string {
-	name := model[strings.LastIndexByte(model, '/')+1:]
-	if strings.HasSuffix(name, ":online") || strings.Contains(name, "-search-preview") || strings.Contains(name, "-search-api") ||
-		strings.Contains(name, "deep-research") || strings.HasPrefix(name, "sonar") || strings.HasPrefix(name, "compound") {
-		return "model " + quotable(model)
+// searches refuses a request that a model may answer which draws in more than
+// the request: names are its own, beside those that the request lists.
+func (r *request) searches(names ...string) error {
+	if r.models.present() && r.models.kind() != '[' {
+		return &BodyError{Reason: `"models" is not a list`}
 	}
-	return ""
+	for m := range r.models.elements() {
+		if m.kind() != '"' {
+			return &BodyError{Reason: `an element of "models" is not a name`}
+		}
+		names = append(names, m.str())
+	}
+	if i := slices.IndexFunc(names, searches); i >= 0 {
+		return &UnboundedError{What: "model " + quotable(names[i])}
+	}
+	return nil
+}
+
+// searches reports whether a model searches the web of itself, or stands for
+// more than a model: a preset of OpenRouter's holds a prompt.
+func searches(model string) bool {
+	name := model[strings.LastIndexByte(model, '/')+1:]
+	return strings.HasSuffix(name, ":online") || strings.Contains(name, "-search-preview") || strings.Contains(name, "-search-api") ||
+		strings.Contains(name, "deep-research") || strings.HasPrefix(name, "sonar") || strings.HasPrefix(name, "compound") ||
+		strings.Contains(model, "@preset/")
 }
 
 // maxOutput is the most that a model generates in one answer, reasoning

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"cmp"
 	"fmt"
 	"mime"
 	"net/http"
@@ -39,16 +40,18 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 		return Bound{}, err
 	}
 	b := Bound{Model: req.model.str(), Stream: req.stream.isTrue()}
-	if b.Model == "" {
-		b.Model = deployment(r.Path)
+	model := b.Model // that answers
+	if name := deployment(r.Path); name != "" {
+		model = name
+		b.Model = cmp.Or(b.Model, name)
 	}
-	if what := searches(b.Model); what != "" {
-		return Bound{}, &UnboundedError{What: what}
-	}
-	t := newTally(b.Model, o)
 	if req.models.present() {
-		t = newTally("", o) // any of several models may answer
+		model = "" // any of several
 	}
+	if err := req.searches(b.Model, model); err != nil {
+		return Bound{}, err
+	}
+	t := newTally(model, o)
 	for _, other := range req.other {
 		t.any(other)
 	}
@@ -83,7 +86,8 @@ func (m openAI) Refused(status int, _ http.Header, body []byte) Refusal {
 	return problemIn(body).refusal(status)
 }
 
-// deployment returns the name in an Azure path, …/deployments/{name}/….
+// deployment returns the name in an Azure path, …/deployments/{name}/…: what
+// answers, whatever model the body names. It is taken for the model of its name.
 func deployment(path string) string {
 	_, rest, _ := strings.Cut(path, "/deployments/")
 	name, _, _ := strings.Cut(rest, "/")
@@ -161,7 +165,8 @@ func outputCap(r *request, t *tally, o Options, zero bool) (c cost, err error) {
 	for _, v := range [...]struct {
 		name string
 		v    value
-	}{{"max_tokens", r.maxTokens}, {"max_completion_tokens", r.maxCompletionTokens}, {"max_output_tokens", r.maxOutputTokens}} {
+	}{{"max_tokens", r.maxTokens}, {"max_completion_tokens", r.maxCompletionTokens}, {"max_output_tokens", r.maxOutputTokens},
+		{"max_new_tokens", r.maxNewTokens}, {"n_predict", r.nPredict}} {
 		if !v.v.present() {
 			continue
 		}

@@ -7,6 +7,7 @@ type request struct {
 	model, models, messages, prompt, suffix, input  value
 	tools, functions, n, bestOf, echo, prediction   value
 	maxTokens, maxCompletionTokens, maxOutputTokens value
+	maxNewTokens, nPredict                          value
 	stream, streamOptions                           value
 	other                                           []value
 }
@@ -15,7 +16,7 @@ func (r *request) field(name []byte) *value {
 	switch string(name) {
 	case "model":
 		return &r.model
-	case "models":
+	case "models", "fallbacks": // OpenRouter, LiteLLM
 		return &r.models
 	case "messages":
 		return &r.messages
@@ -43,6 +44,10 @@ func (r *request) field(name []byte) *value {
 		return &r.maxCompletionTokens
 	case "max_output_tokens":
 		return &r.maxOutputTokens
+	case "max_new_tokens": // Hugging Face's servers
+		return &r.maxNewTokens
+	case "n_predict": // llama.cpp
+		return &r.nPredict
 	case "stream":
 		return &r.stream
 	case "stream_options":
@@ -51,8 +56,7 @@ func (r *request) field(name []byte) *value {
 	return nil
 }
 
-// readRequest takes a body apart. A member that stands twice is refused: which
-// one counts is up to the provider.
+// readRequest takes a body apart.
 func readRequest(body []byte) (*request, error) {
 	if !valid(body) {
 		return nil, &BodyError{Reason: "it is not JSON"}
@@ -62,10 +66,16 @@ func readRequest(body []byte) (*request, error) {
 		return nil, &BodyError{Reason: "it is not a JSON object"}
 	}
 	r := &request{}
+	return r, r.read(v)
+}
+
+// read takes the members of v. One that stands twice is refused: which one
+// counts is up to the provider.
+func (r *request) read(v value) error {
 	for name, m := range v.members() {
 		if field := r.field(name); field != nil {
 			if *field != nil {
-				return nil, &BodyError{Reason: fmt.Sprintf("%q stands in it twice", word(string(name)))}
+				return &BodyError{Reason: fmt.Sprintf("%q stands in it twice", word(string(name)))}
 			}
 			*field = m
 			continue
@@ -77,9 +87,21 @@ func readRequest(body []byte) (*request, error) {
 			"encoding_format", "dimensions":
 			// Settings, which no model reads.
 		case "web_search_options", "search_parameters", "web_search", "enable_search", "plugins",
-			"previous_response_id", "conversation", "file_ids", "agent_id":
+			"previous_response_id", "conversation", "file_ids", "agent_id",
+			"data_sources", "dataSources", // Azure, on your data
+			"cached_content", "cachedContent", // Gemini
+			"preset",                        // OpenRouter
+			"vector_store_ids", "prompt_id": // LiteLLM
 			if m.present() && m.kind() != 'f' {
-				return nil, &UnboundedError{What: string(name)}
+				return &UnboundedError{What: string(name)}
+			}
+		case "extra_body", "google":
+			// Gateways unpack these: what stands in them counts as if it stood outside.
+			if err := r.read(m); err != nil {
+				return err
+			}
+			if m.kind() != '{' {
+				r.other = append(r.other, m)
 			}
 		default:
 			// What is not known may end up in the prompt: response_format does,
@@ -87,7 +109,7 @@ func readRequest(body []byte) (*request, error) {
 			r.other = append(r.other, m)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // withUsage returns body with stream_options.include_usage set to true, all
