@@ -76,6 +76,12 @@ type Options[T any] struct {
 	// IsPause tells which errors of an item stop the run until later. Nil asks
 	// the error: those that answer Pause() bool with true.
 	IsPause func(error) bool
+	// Why words an item's error, for marks.jsonl, which keeps the first 1,000
+	// bytes, and for the text of the run's error. Nothing else of the error's
+	// text enters there, because that of a provider may quote the prompt; the
+	// run's error wraps it. Nil: no words. Where texts are known to be clean,
+	// error.Error will do. It may be called concurrently.
+	Why func(error) string
 	// Outputs are the files that Line.Output counts, from 0. A state keeps
 	// their number, order and base names.
 	Outputs []Output
@@ -181,7 +187,7 @@ func RunTasks[T any](ctx context.Context, items Source[T], o Options[T], do func
 	r := &runner[T]{Options: o, items: items, do: do, queue: newQueue(state, o.Workers)}
 	o.Progress.follow(r.queue)
 	r.run(ctx)
-	return r.queue.result(errors.Join(state.save(true), state.close()))
+	return r.queue.result(o.Why, errors.Join(state.save(true), state.close()))
 }
 
 func (o *Options[T]) defaults() error {
@@ -207,6 +213,9 @@ func (o *Options[T]) defaults() error {
 	}
 	if o.IsPause == nil {
 		o.IsPause = asksPause
+	}
+	if o.Why == nil {
+		o.Why = func(error) string { return "" }
 	}
 	if o.FS == nil {
 		o.FS = disk.OS()

@@ -35,7 +35,7 @@ var (
 func Failed(err error) error { return final(failed, 0, err) }
 
 // Dead puts the item on the dead-letter list, with the number of attempts made
-// and the text of the last error: it is not sent again unless
+// and why, in the words of [Options.Why]: it is not sent again unless
 // [Options.RetryDead] says so. Dead(n, nil) is nil.
 func Dead(attempts int, err error) error { return final(dead, attempts, err) }
 
@@ -114,6 +114,7 @@ func interrupted(ctx context.Context) error {
 // PausedError is [ErrPaused]. It wraps the first cause.
 type PausedError struct {
 	Cause   error
+	Why     string    // of Cause, by [Options.Why]
 	RetryAt time.Time // the latest that any cause named; zero if none did
 	Items   int
 	Pending int
@@ -124,7 +125,7 @@ func (e *PausedError) Error() string {
 	if !e.RetryAt.IsZero() {
 		when = "run again after " + e.RetryAt.Format(time.RFC3339)
 	}
-	return fmt.Sprintf("checkpoint: paused with %d of %d items pending: %v; %s", e.Pending, e.Items, e.Cause, when)
+	return fmt.Sprintf("checkpoint: paused with %d of %d items pending%s; %s", e.Pending, e.Items, after(": ", e.Why), when)
 }
 
 // Is makes the error [ErrPaused].
@@ -138,16 +139,21 @@ type FailedError struct {
 	Failed int // including Retry
 	Retry  int // failed in this run, but not for good: the next run sends them again
 	Dead   int
-	First  error // nil if all failed in earlier runs
+	First  error  // nil if all failed in earlier runs
+	Why    string // of First, by [Options.Why]
 }
 
 func (e *FailedError) Error() string {
-	text := fmt.Sprintf("checkpoint: %d of %d items failed and %d are dead letters; the next run sends %d of them again",
-		e.Failed, e.Items, e.Dead, e.Retry)
-	if e.First != nil {
-		text += "; the first error: " + e.First.Error()
+	return fmt.Sprintf("checkpoint: %d of %d items failed and %d are dead letters; the next run sends %d of them again%s",
+		e.Failed, e.Items, e.Dead, e.Retry, after("; the first error: ", e.Why))
+}
+
+// after puts lead before text, if there is any.
+func after(lead, text string) string {
+	if text == "" {
+		return ""
 	}
-	return text
+	return lead + text
 }
 
 // Is makes the error [ErrFailed].

@@ -177,7 +177,7 @@ func (q *queue) counts() Counts {
 
 // result says how the run ended, once all workers have: what went wrong first,
 // then what is left to do, then what failed.
-func (q *queue) result(closing error) (Summary, error) {
+func (q *queue) result(why func(error) string, closing error) (Summary, error) {
 	sum := Summary{Counts: q.counts(), Shards: len(q.shards), Repairs: q.repairs}
 	switch broken := errors.Join(q.broken, closing); {
 	case broken != nil:
@@ -185,9 +185,13 @@ func (q *queue) result(closing error) (Summary, error) {
 	case q.cut != nil && sum.Pending > 0:
 		return sum, fmt.Errorf("%w, %d of %d items pending", q.cut, sum.Pending, sum.Items)
 	case q.pause != nil && sum.Pending > 0:
-		return sum, &PausedError{Cause: q.pause, RetryAt: q.comeBack, Items: sum.Items, Pending: sum.Pending}
+		return sum, &PausedError{Cause: q.pause, Why: why(q.pause), RetryAt: q.comeBack, Items: sum.Items, Pending: sum.Pending}
 	case sum.Failed+sum.Dead > 0:
-		return sum, &FailedError{Items: sum.Items, Failed: sum.Failed, Retry: sum.Retry, Dead: sum.Dead, First: q.first}
+		err := &FailedError{Items: sum.Items, Failed: sum.Failed, Retry: sum.Retry, Dead: sum.Dead, First: q.first}
+		if q.first != nil {
+			err.Why = why(q.first)
+		}
+		return sum, err
 	}
 	return sum, nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +19,7 @@ import (
 
 func TestEveryEnding(t *testing.T) {
 	j := newJob(7)
+	j.o.Why = error.Error
 	j.do = func(_ context.Context, task checkpoint.Task[string]) (checkpoint.Line, error) {
 		l := line(task)
 		assert.Equal(t, task.Index%3, task.Shard)
@@ -66,6 +68,31 @@ func TestEveryEnding(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []checkpoint.ShardStatus{{Shard: 0, Items: 3, Done: 2, Failed: 1, Low: 3},
 		{Shard: 1, Items: 2, Done: 2, Low: 2}, {Shard: 2, Items: 2, Done: 1, Failed: 1, Low: 2}}, shards)
+}
+
+// I10: the text of an item's error may quote its prompt. What enters the state and
+// the text of the run's error is what the caller makes of it.
+func TestWhy(t *testing.T) {
+	refused := errors.New("you said: SECRET")
+	for name, err := range map[string]error{
+		"failed": checkpoint.Failed(refused), "dead": checkpoint.Dead(1, refused), "odd": refused, "pause": errors.Join(refused, pauseError{}),
+	} {
+		for _, why := range []string{"", "HTTP 500"} {
+			j := newJob(1)
+			if why != "" {
+				j.o.Why = func(error) string { return why }
+			}
+			j.do = func(context.Context, checkpoint.Task[string]) (checkpoint.Line, error) { return checkpoint.Line{}, err }
+			_, got := j.run(t.Context())
+			require.ErrorIs(t, got, refused, name)
+			require.ErrorContains(t, got, why)
+			marks := j.file(j.state("marks.jsonl"))
+			require.NotContains(t, marks+got.Error(), "SECRET", name)
+			if marks != "" {
+				require.Equal(t, why != "", strings.Contains(marks, `"error":"HTTP 500"`))
+			}
+		}
+	}
 }
 
 // A dead letter that is sent again is one until its new end is durable, so that

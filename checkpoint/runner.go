@@ -91,12 +91,12 @@ func (r *runner[T]) one(ctx context.Context, s start) {
 		r.write(t, line)
 	case pause:
 	case err == nil:
-		r.mark(t, done, 0, nil)
+		r.mark(t, done, 0, "")
 	case aborted && (final == nil || errors.Is(err, context.Canceled)):
 		// Cut short by us: pending, even where the function calls it final.
 	case final != nil:
 		r.queue.note(err)
-		r.mark(t, final.end, final.attempts, err)
+		r.mark(t, final.end, final.attempts, r.Why(err))
 	case !at.IsZero() && s.nth < maxStarts:
 		r.queue.park(s, at)
 	default:
@@ -143,8 +143,8 @@ func (r *runner[T]) check(t Task[T], line Line) error {
 	return nil
 }
 
-func (r *runner[T]) mark(t Task[T], e end, attempts int, cause error) {
-	line, err := markLine(t.Key, e, attempts, cause)
+func (r *runner[T]) mark(t Task[T], e end, attempts int, why string) {
+	line, err := markLine(t.Key, e, attempts, why)
 	if err != nil {
 		r.queue.stopBroken(fmt.Errorf("checkpoint: mark item %q: %w", t.Key, err))
 		return

@@ -214,27 +214,26 @@ type mark struct {
 	Key      string      `json:"key"`
 	End      string      `json:"end"`
 	Attempts int         `json:"attempts,omitempty"` // as the item's function said
-	Error    string      `json:"error,omitempty"`    // the last one, at most maxErrorText bytes
+	Error    string      `json:"error,omitempty"`    // in the words of Options.Why, at most maxWhy bytes
 	T        json.Number `json:"t,omitempty"`        // Unix seconds; failed and dead only
 }
 
 const marksName = "marks.jsonl"
 
-// maxErrorText bounds what is kept of an item's last error, in bytes.
-const maxErrorText = 1000
+// maxWhy bounds the words kept with a mark, in bytes.
+const maxWhy = 1000
 
 var endNames = [...]string{done: "done", failed: "failed", dead: "dead"}
 
-// markLine returns a line of marks.jsonl; err is nil for an item that is done.
-func markLine(key string, e end, attempts int, err error) ([]byte, error) {
-	m := mark{Key: key, End: endNames[e], Attempts: attempts}
-	if err != nil {
+// markLine returns a line of marks.jsonl.
+func markLine(key string, e end, attempts int, why string) ([]byte, error) {
+	m := mark{Key: key, End: endNames[e], Attempts: attempts, Error: strings.ToValidUTF8(why, "\uFFFD")}
+	if len(m.Error) > maxWhy {
+		m.Error = strings.ToValidUTF8(m.Error[:maxWhy], "")
+	}
+	if e != done {
 		now := time.Now()
 		m.T = json.Number(fmt.Sprintf("%d.%06d", now.Unix(), now.Nanosecond()/1000))
-		m.Error = strings.ToValidUTF8(err.Error(), "\uFFFD")
-		if len(m.Error) > maxErrorText {
-			m.Error = strings.ToValidUTF8(m.Error[:maxErrorText], "")
-		}
 	}
 	return json.Marshal(m)
 }
