@@ -62,7 +62,7 @@ func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line,
 
 // send makes the calls of one item.
 func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
-	f := &flight{job: j}
+	f := &flight{job: j, again: t.Start > 1}
 	ctx, land := f.launch(ctx)
 	defer land()
 	ctx = middleware.WithScope(middleware.WithKey(ctx, t.Key), t.ShardName())
@@ -207,6 +207,7 @@ func readAnswer(resp *http.Response, stream bool) ([]byte, error) {
 // stops takes it back; afterwards it finishes.
 type flight struct {
 	job    *job
+	again  bool         // it was sent before in this run, and came back later
 	tokens int64        // of one attempt at most, where that is asked for
 	state  atomic.Int32 // 0 waiting, 1 left, 2 taken back
 }
@@ -230,7 +231,9 @@ func (d departures) RoundTrip(r *http.Request) (*http.Response, error) {
 	f, _ := r.Context().Value(flightKey{}).(*flight)
 	if f != nil {
 		if f.state.CompareAndSwap(0, 1) {
-			f.job.sent.Add(1)
+			if !f.again {
+				f.job.sent.Add(1)
+			}
 		} else if f.state.Load() == 2 {
 			return nil, errDraining
 		}

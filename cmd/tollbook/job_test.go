@@ -142,6 +142,22 @@ func TestOutageIsAPause(t *testing.T) {
 	})
 }
 
+// An item that comes back after a rate limit is one item, however often it is sent.
+func TestSentCountsItems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider := providertest.New(providertest.Options{Faults: providertest.Faults{providertest.RateLimited: 1}})
+		j, _ := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+		for start := 1; start <= 2; start++ {
+			it := task(t)
+			it.Start = start
+			_, err := j.do(t.Context(), it)
+			assert.False(t, isPause(err), "%v", err)
+		}
+		assert.Equal(t, int64(1), j.sent.Load())
+		assert.Equal(t, provider.Seen().Requests, j.requests.Load())
+	})
+}
+
 // case 14: where the book cannot write, nothing leaves and the run fails.
 func TestClosedBookIsAFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
