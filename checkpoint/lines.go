@@ -17,8 +17,8 @@ const (
 	dead
 )
 
-// ended is one item's end, as one line of a file records it.
-type ended struct {
+// ending is one item's end, as one line of a file records it.
+type ending struct {
 	item int
 	end  end
 }
@@ -31,7 +31,7 @@ type lineFile struct {
 	file disk.File
 	// landed is told what is durable before any caller of the batch returns,
 	// one batch at a time, with the file's durable size.
-	landed func(batch []ended, size int64)
+	landed func(batch []ending, size int64)
 
 	mu         sync.Mutex
 	collecting *batch // nil: nobody waits for the file
@@ -45,7 +45,7 @@ type lineFile struct {
 
 type batch struct {
 	lines []byte
-	ends  []ended
+	ends  []ending
 	over  chan struct{} // closed when the batch is durable or has failed
 	err   error
 }
@@ -55,7 +55,7 @@ const maxSpare = 1 << 20
 
 // append returns when line and its newline are durable, or surely not in the
 // file, or the file is in doubt and poisoned.
-func (f *lineFile) append(line []byte, e ended) error {
+func (f *lineFile) append(line []byte, e ending) error {
 	f.mu.Lock()
 	b, before := f.collecting, f.newest
 	first := b == nil

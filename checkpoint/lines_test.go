@@ -74,7 +74,7 @@ func appendAll(f *lineFile, disk *slowFile, n, rounds int) (errs []error) {
 		wg.Go(func() {
 			for r := range rounds {
 				text := fmt.Sprintf("line %d", i*rounds+r)
-				err := f.append([]byte(text), ended{i*rounds + r, done})
+				err := f.append([]byte(text), ending{i*rounds + r, done})
 				if err == nil && !disk.holds(text) {
 					err = errors.New("acknowledged before it was synced")
 				}
@@ -100,7 +100,7 @@ func TestBatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk, landed, size := test.disk, 0, int64(0)
-				f := &lineFile{file: disk, landed: func(b []ended, s int64) { landed += len(b); size = s }}
+				f := &lineFile{file: disk, landed: func(b []ending, s int64) { landed += len(b); size = s }}
 				failed := 0
 				for _, err := range appendAll(f, disk, 64, 8) {
 					if err != nil {

@@ -26,7 +26,7 @@ const (
 type recovery struct {
 	*state
 	table   *keyTable
-	fresh   bool      // the directory is new
+	fresh   bool      // there is no manifest yet
 	sources []source  // parallel to state.files
 	order   []int     // the marks, then the outputs: a line in an output overrules a mark
 	offsets [][]int64 // per shard and file: the shard's cursor knows all lines before it

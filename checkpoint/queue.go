@@ -70,7 +70,7 @@ func (q *queue) take() (s start, ok bool) {
 			return s, true
 		}
 		if len(q.parked)+q.running < q.room {
-			if i, ok := q.fresh(); ok {
+			if i, ok := q.pick(); ok {
 				q.running++
 				q.sent++
 				return start{item: i, nth: 1}, true

@@ -126,7 +126,7 @@ func (r *runner[T]) write(t Task[T], line Line) {
 		return
 	}
 	_, e, _ := r.Outputs[line.Output].read(line.JSON) // checked: no error
-	r.append(line.Output, line.JSON, ended{t.Index, e})
+	r.append(line.Output, line.JSON, ending{t.Index, e})
 }
 
 func (r *runner[T]) check(t Task[T], line Line) error {
@@ -149,10 +149,10 @@ func (r *runner[T]) mark(t Task[T], e end, attempts int, why string) {
 		r.queue.stopBroken(fmt.Errorf("checkpoint: mark item %q: %w", t.Key, err))
 		return
 	}
-	r.append(len(r.Outputs), line, ended{t.Index, e})
+	r.append(len(r.Outputs), line, ending{t.Index, e})
 }
 
-func (r *runner[T]) append(file int, line []byte, e ended) {
+func (r *runner[T]) append(file int, line []byte, e ending) {
 	if err := r.queue.files[file].append(line, e); err != nil {
 		r.queue.stopBroken(err)
 	}

@@ -105,8 +105,8 @@ func (s *state) set(i int, e end) {
 }
 
 // landed is what a file calls when lines of it are durable.
-func (s *state) landed(file int) func([]ended, int64) {
-	return func(batch []ended, size int64) {
+func (s *state) landed(file int) func([]ending, int64) {
+	return func(batch []ending, size int64) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, e := range batch {
@@ -116,9 +116,9 @@ func (s *state) landed(file int) func([]ended, int64) {
 	}
 }
 
-// fresh picks the next item that this run has not started, the shards taking
+// pick returns the next item that this run has not started, the shards taking
 // turns. The caller holds mu.
-func (s *state) fresh() (item int, ok bool) {
+func (s *state) pick() (item int, ok bool) {
 	for range s.shards {
 		i, sh := s.turn, &s.shards[s.turn]
 		s.turn = (s.turn + 1) % len(s.shards)
