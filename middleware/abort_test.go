@@ -175,3 +175,33 @@ func TestDrainDoesNotHoldTheCaller(t *testing.T) {
 		l.tokens(258, 0)
 	})
 }
+
+// A drain is bounded also where the provider says nothing more.
+func TestDrainOfASilentProviderEnds(t *testing.T) {
+	for name, leave := range map[string]func(cancel func(), body io.Closer){
+		"cancelled": func(cancel func(), _ io.Closer) { cancel() },
+		"closed":    func(_ func(), body io.Closer) { _ = body.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab(t, budget.Tokens(plenty), middleware.OnAbort(middleware.DrainOnAbort))
+				a := providertest.SSE(word("a"), "silence")
+				a.Parts[1] = stall().Parts[0]
+				l.provider.Expect(t, a)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				resp, err := l.do(ctx, streamed)
+				require.NoError(t, err)
+				_, err = io.ReadFull(resp.Body, make([]byte, len("data: "+word("a")+"\n\n")))
+				require.NoError(t, err)
+				synctest.Wait()
+				begin := time.Now()
+				leave(cancel, resp.Body)
+				require.Zero(t, time.Since(begin))
+				l.guard.Wait()
+				require.Equal(t, 2*time.Minute, time.Since(begin))
+				l.tokens(0, hold(t, streamed))
+			})
+		})
+	}
+}

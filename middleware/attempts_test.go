@@ -12,14 +12,17 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/middleware"
+	"github.com/tollbook/tollbook/middleware/meter"
 	"github.com/tollbook/tollbook/middleware/providertest"
 )
 
@@ -122,6 +125,44 @@ func TestStalledAttemptStaysCharged(t *testing.T) {
 		l.tokens(100, hold(t, prompt))
 		require.Equal(t, budget.Receipt{RID: receipt.RID, State: budget.StateSettled, Confirmed: 100, Assumed: hold(t, prompt), Attempts: 2, Booked: true}, receipt)
 	})
+}
+
+// unmetered bounds a request that has no body.
+type unmetered struct{ meter.Meter }
+
+func (unmetered) Bound(meter.Request, meter.Options) (meter.Bound, error) {
+	return meter.Bound{Input: 100, Choices: 1}, nil
+}
+
+// Real sockets: net/http sends no request again by itself, one without a body
+// neither.
+func TestNothingIsReplayed(t *testing.T) {
+	var seen atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Empty(t, r.TransferEncoding)
+		if seen.Add(1) == 2 {
+			panic(http.ErrAbortHandler) // on a connection kept alive
+		}
+		_, _ = io.WriteString(w, answered(5, 5))
+	}))
+	defer server.Close()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	l := newLab(t, budget.Tokens(plenty), once, middleware.Base(base),
+		middleware.Routes(meter.Route{Method: http.MethodGet, Path: "answers/*", Meter: unmetered{meter.OpenAIChat}}))
+	get := func() error {
+		r, err := http.NewRequest(http.MethodGet, server.URL+"/v1/answers/7", nil)
+		require.NoError(t, err)
+		resp, err := l.guard.RoundTrip(r)
+		if err == nil {
+			err = errors.Join(drain(resp), resp.Body.Close())
+		}
+		return err
+	}
+	require.NoError(t, get())
+	require.Error(t, get())
+	require.EqualValues(t, 2, seen.Load())
+	require.EqualValues(t, 2, l.book.Report().Requests)
 }
 
 // Answers that are not handed on are let go: a short rest is read, so that the

@@ -48,11 +48,8 @@ func (g *Guard) send(req *http.Request, body []byte) *exchange {
 	x.unwatch = context.AfterFunc(caller, func() { x.cancel(context.Cause(caller)) })
 
 	out := req.WithContext(httptrace.WithClientTrace(x.ctx, x.trace()))
-	out.Body, out.ContentLength, out.TransferEncoding = &x.sent, int64(len(body)), nil
-	if len(body) == 0 {
-		out.Body = nil
-	}
-	out.GetBody = nil // or net/http would replay the request unseen
+	// net/http would replay the request unseen if it had a GetBody, or no body.
+	out.Body, out.GetBody, out.ContentLength, out.TransferEncoding = &x.sent, nil, int64(len(body)), nil
 	if len(req.Header["Accept-Encoding"]) > 0 {
 		out.Header = req.Header.Clone()
 		out.Header.Del("Accept-Encoding") // or net/http would leave the body compressed

@@ -146,17 +146,19 @@ func (s *stream) Close() error {
 	atEnd := !s.closed && !s.reading && s.err == nil && s.watch.Reading().Stopped
 	s.mu.Unlock()
 	if atEnd {
-		s.readOn(tailBytes, tailTime)
+		late := time.AfterFunc(tailTime, s.abandon)
+		s.readOn(tailBytes)
+		late.Stop()
 	}
-	s.abort(http.ErrBodyReadAfterClose)
+	s.abandon()
 	s.end()
 	return nil
 }
 
-// readOn reads until the reservation is closed, within bounds.
-func (s *stream) readOn(limit int, within time.Duration) {
-	timer := time.AfterFunc(within, func() { s.abort(http.ErrBodyReadAfterClose) })
-	defer timer.Stop()
+func (s *stream) abandon() { s.abort(http.ErrBodyReadAfterClose) }
+
+// readOn reads until the reservation is closed, up to limit bytes.
+func (s *stream) readOn(limit int) {
 	buf := make([]byte, 8<<10)
 	for read := 0; read < limit && !s.isClosed(); {
 		n, err := s.Read(buf)
@@ -178,8 +180,16 @@ func (s *stream) isClosed() bool {
 // goes on.
 func (s *stream) drained(caller context.Context) io.ReadCloser {
 	r, w := io.Pipe()
-	unwatch := context.AfterFunc(caller, func() { w.CloseWithError(context.Cause(caller)) })
+	late := time.AfterFunc(drainTime, s.abandon)
+	late.Stop() // it begins when the caller goes
+	reader, leave := context.WithCancelCause(caller)
+	unwatch := context.AfterFunc(reader, func() {
+		late.Reset(drainTime)
+		w.CloseWithError(context.Cause(reader))
+	})
 	s.call.guard.open.Go(func() {
+		defer late.Stop()
+		defer leave(nil)
 		defer unwatch()
 		defer s.Close()
 		buf := make([]byte, 32<<10)
@@ -190,10 +200,21 @@ func (s *stream) drained(caller context.Context) io.ReadCloser {
 				return
 			}
 			if _, gone := w.Write(buf[:n]); gone != nil {
-				s.readOn(drainBytes, drainTime)
+				s.readOn(drainBytes)
 				return
 			}
 		}
 	})
-	return r
+	return piped{r, leave}
+}
+
+// piped is the caller's end of a drain.
+type piped struct {
+	*io.PipeReader
+	leave context.CancelCauseFunc
+}
+
+func (p piped) Close() error {
+	p.leave(http.ErrBodyReadAfterClose)
+	return p.PipeReader.Close()
 }
