@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tollbook/tollbook/journal/disk"
@@ -94,11 +95,18 @@ func (p *pin) checkNew(state string) error {
 			return usageError("name another directory with --state", "%s holds %s but no run.json: it is no state directory", state, quote(name))
 		}
 	}
-	for _, out := range []string{p.Out, p.Errors} {
-		if out == "" {
+	for _, f := range [...]struct{ flag, out string }{{"--out", p.Out}, {"--errors", p.Errors}} {
+		if f.out == "" {
 			continue
 		}
-		path := fromState(state, out)
+		path := fromState(state, f.out)
+		dir := filepath.Dir(path)
+		if first, _, _ := strings.Cut(f.out, "/"); slices.Contains([]string{"book", "shards", "run.json"}, first) {
+			return usageError("", "%s %s: the state keeps files of its own there", f.flag, path)
+		}
+		if dir != filepath.Clean(state) && !isDir(dir) {
+			return usageError("make it first, or name another file", "%s %s: the directory %s does not exist", f.flag, path, dir)
+		}
 		if stat, err := os.Stat(path); err == nil && stat.Size() > 0 {
 			return usageError("move it away, or name another file with --out or --errors", "%s exists already and belongs to another run", path)
 		}

@@ -66,7 +66,11 @@ func (u *ui) summary(c *conclusion, o *runOptions) {
 	if n := len(r.Orphans); n > 0 {
 		u.say("%d calls were in flight when an earlier run ended; whether they were billed is not known, so they are charged what they held", n)
 	}
-	u.say("%s: %s", c.headline(), countsText(c))
+	if n.Items > 0 {
+		u.say("%s: %s", c.headline(), countsText(c))
+	} else { // it failed before it looked at any
+		u.say("%s", c.headline())
+	}
 	u.say("sent %d items in %d requests; the book stands at %s", c.Sent, c.Requests, balanceText(r.Balance))
 	for _, l := range r.Limits {
 		u.say("limit %s", limitText(l))

@@ -118,10 +118,13 @@ var errNoSegments = errors.New("there are no segments")
 
 // notBook says what to give, where a directory holds no book.
 func notBook(dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoSegments) {
-		return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", dir, err)
+	switch stat, statErr := os.Stat(dir); {
+	case statErr == nil && !stat.IsDir():
+		err = errors.New("it is a file")
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoSegments):
+		return err
 	}
-	return err
+	return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", dir, err)
 }
 
 // bookOf is the directory of a state's book; a book's own directory is itself.
