@@ -142,10 +142,15 @@ func (c *conclusion) hint(o *runOptions) string {
 	case c.State == "interrupted":
 		return again
 	case c.Reason == "budget":
-		if e, ok := errors.AsType[*budget.ExhaustedError](c.Err); ok && e.Asked > e.Limit && e.Limit > 0 {
-			return fmt.Sprintf("one call alone may cost %s: give it a lower output cap, or raise --budget and %s", amountText(e.Kind, e.Asked), again)
+		again = "raise --budget and " + again
+		switch e, ok := errors.AsType[*budget.ExhaustedError](c.Err); {
+		case !ok || e.Limit == 0:
+			return again
+		case e.Asked > e.Limit:
+			return fmt.Sprintf("one call alone may cost %s: give it a lower output cap, or %s", amountText(e.Kind, e.Asked), again)
+		default:
+			return fmt.Sprintf("a call that is left may cost %s: %s", amountText(e.Kind, e.Asked), again)
 		}
-		return "raise --budget and " + again
 	case c.Reason != "" && !c.RetryAt.IsZero():
 		return fmt.Sprintf("after %s %s", c.RetryAt.Format(time.RFC1123), again)
 	case c.Reason != "":
