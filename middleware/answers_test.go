@@ -158,7 +158,7 @@ func TestWhichRefusalsAreFree(t *testing.T) {
 		code    string
 		assumed int64
 	}{
-		{400, "invalid_request_error", 0}, {401, "invalid_api_key", 0}, {404, "model_not_found", 0}, {429, "rate_limit_exceeded", 0},
+		{400, "context_length_exceeded", 0}, {400, "never_heard_of", held}, {422, "never_heard_of", held}, {401, "invalid_api_key", 0}, {404, "model_not_found", 0}, {429, "rate_limit_exceeded", 0},
 		{400, "content_filter", held}, {408, "timeout", held}, {409, "conflict", held}, {500, "server_error", held},
 		{503, "server_error", held}, {503, "overloaded_error", 0}, {529, "overloaded_error", 0},
 	} {

@@ -56,7 +56,7 @@ func TestOrder(t *testing.T) {
 		{"reserve", journal.Reserve, prompt, providertest.JSON(200, answered(5, 5)), "", 0},
 		{"extend", journal.Extend, prompt, refusal(500, "server_error"), "", 1},
 		{"answer", journal.Settle, prompt, providertest.JSON(200, answered(5, 5)), "", 1},
-		{"refusal", journal.Refund, prompt, refusal(400, "bad"), "", 1},
+		{"refusal", journal.Refund, prompt, refusal(400, "invalid_value"), "", 1},
 		{"end marker", journal.Settle, streamed, sse, whole, 1},
 		{"cut stream", journal.Settle, streamed, cut, whole, 1},
 	} {

@@ -128,7 +128,7 @@ func TestLastRefusalIsHandedOn(t *testing.T) {
 		limited := refusal(429, "slow_down")
 		require.Equal(t, 429, call(limited, limited, limited, limited).StatusCode)
 		require.EqualValues(t, 4, l.book.Report().Requests)
-		require.Equal(t, 400, call(refusal(400, "invalid_request_error")).StatusCode)
+		require.Equal(t, 400, call(refusal(400, "invalid_value")).StatusCode)
 		require.Equal(t, 1, strings.Count(log.String(), "retries by itself")) // case 44: warned, once
 	})
 }

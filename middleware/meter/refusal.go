@@ -1,7 +1,9 @@
 package meter
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -16,8 +18,10 @@ import (
 type problem struct {
 	known   bool      // it has one of these forms
 	words   [4]string // code, type, status and inner code, where given
+	coded   bool      // a code is given, be it no word
 	message string
 	param   string
+	fields  bool // it names the fields of the request that are at fault
 	wrote   bool // it carries text that a model generated
 	perDay  bool
 	retryIn time.Duration
@@ -46,6 +50,9 @@ func problemIn(body []byte) (p problem) {
 		case "detail":
 			p.known = p.known || m.present()
 			p.message = string(fieldsOf(m))
+			for d := range m.elements() {
+				p.fields = p.fields || d.get("loc").present()
+			}
 		}
 	}
 	if !p.known && v.get("message").present() && (v.get("code").present() || v.get("type").present()) {
@@ -68,7 +75,7 @@ func problemOf(v value) (p problem) {
 	for k, m := range v.members() {
 		switch string(k) {
 		case "code":
-			p.words[0] = codeOf(m)
+			p.coded, p.words[0] = m.present(), codeOf(m)
 		case "type":
 			p.words[1] = codeOf(m)
 		case "status":
@@ -138,6 +145,40 @@ var billed = []string{
 	"tool_use_failed", "json_validate_failed", "output_parse_failed",
 }
 
+// faults are the words of a 400 or 422 that comes before a model is at work:
+// the request itself is at fault.
+var faults = []string{
+	"context_length_exceeded", "model_not_found", "invalid_json", "missing_required_parameter", // OpenAI
+	"unknown_parameter", "unsupported_parameter", "unsupported_value", "unsupported_model",
+	"invalid_value", "invalid_type", "invalid_function_parameters",
+	"string_above_max_length", "string_below_min_length", "array_above_max_length", "array_below_min_length",
+	"integer_above_max_value", "integer_below_min_value", "decimal_above_max_value", "decimal_below_min_value",
+	"invalid_base64", "invalid_image", "invalid_image_format", "invalid_image_url", "image_too_large", "image_parse_error",
+	"OperationNotSupported",                        // Azure
+	"model_decommissioned", "model_terms_required", // Groq
+	"invalid_model", "invalid_request_message_order", "invalid_request_prompt", // Mistral
+	"BadRequestError",                         // vLLM
+	"InvalidParameter",                        // Volcengine
+	"INVALID_ARGUMENT", "FAILED_PRECONDITION", // Gemini, which bills no 400 at all
+}
+
+// faulty reports whether a 400 or 422 is surely about the request: it says so
+// by a code, or without a code of its own by the field at fault. The type
+// invalid_request_error alone does not: with it OpenAI also reports an answer
+// that ran into its limit ("Could not finish the message…"), and Anthropic one
+// that its filter held back.
+func (p problem) faulty(status int) bool {
+	mute := !p.coded || p.words[0] == strconv.Itoa(status) || (p.words[0] != "" && p.words[0] == p.words[1])
+	return p.fields || p.has(faults) || (mute && p.param != "" && p.words[1] == "invalid_request_error")
+}
+
+// namesUsage reports whether it is about the option that asks for usage. What
+// it says about another field may quote the request.
+func (p problem) namesUsage() bool {
+	about := cmp.Or(p.param, p.message)
+	return strings.Contains(about, "stream_options") || strings.Contains(about, "include_usage")
+}
+
 func (p problem) has(list []string) bool {
 	return slices.ContainsFunc(p.words[:], func(w string) bool { return slices.Contains(list, w) })
 }
@@ -154,7 +195,8 @@ func (p problem) stop(status int) bool {
 	return slices.ContainsFunc(p.words[:], func(w string) bool { return strings.HasSuffix(w, "_spend_limit_exceeded") })
 }
 
-// unbilled errs to the side of no: what it denies is charged at its hold.
+// unbilled errs to the side of no: what it denies is charged at its hold. A 400
+// or 422 of an unknown code may come from behind the model.
 func (p problem) unbilled(status int) bool {
 	if p.wrote || p.has(billed) {
 		return false
@@ -162,7 +204,9 @@ func (p problem) unbilled(status int) bool {
 	switch status {
 	case 402, 429:
 		return true
-	case 400, 401, 403, 404, 405, 413, 422:
+	case 400, 422:
+		return p.faulty(status) || p.namesUsage() || p.stop(status)
+	case 401, 403, 404, 405, 413:
 		return p.known
 	case 503, 529:
 		return slices.ContainsFunc(p.words[:], func(w string) bool {
@@ -179,11 +223,7 @@ func (p problem) refusal(status int) Refusal {
 	if r.Stop {
 		r.RetryAfter = 0
 	}
-	if status == 400 || status == 422 {
-		for _, name := range [...]string{"stream_options", "include_usage"} {
-			r.NoUsageOption = r.NoUsageOption || strings.Contains(p.param, name) || strings.Contains(p.message, name)
-		}
-	}
+	r.NoUsageOption = (status == 400 || status == 422) && p.namesUsage()
 	for _, w := range p.words[:3] {
 		// A word says more than a number, which repeats the status.
 		if r.Code == "" || (w != "" && r.Code[0] <= '9' && w[0] > '9') {
