@@ -23,6 +23,7 @@ func (e stopped) Unwrap() error { return e.error }
 var (
 	errDraining    = errors.New("the run is stopping")
 	errUnreachable = errors.New("the provider cannot be reached")
+	errKey         = errors.New("the provider refuses the API key, or wants one (HTTP 401)")
 	errOutage      = errors.New("the provider is in trouble")
 )
 
@@ -59,11 +60,11 @@ func ourFault(err error) bool {
 }
 
 // reasonOf is the contract's word for a pause; empty if it is none, but a
-// fault of our own.
+// fault that somebody must mend.
 func reasonOf(cause error) string {
 	status, _ := errors.AsType[*retry.StatusError](cause)
 	switch {
-	case ourFault(cause):
+	case ourFault(cause), errors.Is(cause, errKey):
 		return ""
 	case errors.Is(cause, budget.ErrExhausted), errors.Is(cause, budget.ErrBusy):
 		return "budget"

@@ -35,6 +35,7 @@ func TestConclude(t *testing.T) {
 		"done":                            {nil, nil, nil, "done", "", exitDone, nil},
 		"interrupted":                     {interrupted, nil, nil, "interrupted", "", exitInterrupted, interrupted},
 		"budget":                          {paused(exhausted), nil, nil, "paused", "budget", exitPaused, exhausted},
+		"key refused":                     {paused(stopped{errKey}), stopped{errKey}, nil, "failed", "", exitFailed, stopped{errKey}},
 		"book cannot write":               {paused(refused), refused, nil, "failed", "", exitFailed, refused},
 		"done, a close unwritten":         {nil, nil, broken, "failed", "", exitFailed, broken}, // I5
 		"interrupted, a close unwritten":  {interrupted, nil, broken, "failed", "", exitFailed, broken},
@@ -50,7 +51,8 @@ func TestConclude(t *testing.T) {
 			assert.Equal(t, c.reason, got.Reason)
 			assert.Equal(t, c.code, got.code)
 			assert.Equal(t, c.told, got.Err, "the cause, once")
-			assert.Equal(t, c.broken != nil, got.hint(&runOptions{}) != "" && got.State == "failed")
+			helpless := c.state == "done" || errors.Is(c.told, full) && c.broken == nil
+			assert.Equal(t, helpless, got.hint(&runOptions{}) == "", "what to do next")
 		})
 	}
 }

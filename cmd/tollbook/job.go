@@ -47,7 +47,8 @@ type job struct {
 //	an answer, or a refusal that no repetition would change   its output line
 //	still rate limited after all attempts                     later, in this run
 //	other trouble after all attempts                          a dead letter
-//	no budget, no quota, an end of the run, a fault of ours   a pause
+//	no budget, no quota, a key that is refused,
+//	an end of the run, a fault of ours                        a pause
 func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
 	line, err := j.send(ctx, t)
 	// Without budget for one item, another that waits for room may still get it.
@@ -78,6 +79,8 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 		}
 		attempts += max(1, int(booked.Attempts))
 		switch {
+		case err == nil && resp.status == http.StatusUnauthorized:
+			return checkpoint.Line{}, stopped{errKey}
 		case err == nil && retry.StatusClass(resp.status, resp.header).Again():
 			return checkpoint.Line{}, j.stillFailing(attempts, resp)
 		case err == nil:

@@ -74,8 +74,12 @@ func TestItemEnds(t *testing.T) {
 			assert.WithinDuration(t, time.Now().Add(patience), middleware.RetryAt(err), time.Second)
 			assert.False(t, isPause(err))
 		}},
-		"quota":           {nil, []providertest.Answer{providertest.JSON(429, `{"error":{"code":"insufficient_quota"}}`)}, "", isQuota},                                               // case 38
-		"empty account":   {nil, []providertest.Answer{providertest.JSON(400, `{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}`)}, "", isQuota}, // case 39
+		"quota":         {nil, []providertest.Answer{providertest.JSON(429, `{"error":{"code":"insufficient_quota"}}`)}, "", isQuota},                                               // case 38
+		"empty account": {nil, []providertest.Answer{providertest.JSON(400, `{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}`)}, "", isQuota}, // case 39
+		"bad key": {nil, []providertest.Answer{providertest.JSON(401, `{"error":{"code":"invalid_api_key"}}`)}, "", func(t *testing.T, err error) {
+			assert.True(t, isPause(err), "the items are not to blame")
+			assert.Empty(t, reasonOf(err), "and time does not mend it")
+		}},
 		"money is needed": {nil, []providertest.Answer{providertest.JSON(402, `{}`)}, "", isQuota},
 		"come back later": {nil, []providertest.Answer{{Status: 429, Header: http.Header{"Retry-After": {"1800"}}, Parts: limited.Parts}}, "", func(t *testing.T, err error) { // case 41
 			isQuota(t, err)

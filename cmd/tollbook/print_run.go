@@ -137,6 +137,8 @@ func (c *conclusion) hint(o *runOptions) string {
 	switch {
 	case c.State == "failed" && c.Report.Broken != nil:
 		return fmt.Sprintf("%d calls are not closed in the book and stand at what they held; items that have their line are not sent again: %s", c.Report.Balance.Open, again)
+	case errors.Is(c.Err, errKey):
+		return fmt.Sprintf("put a good key into %s and %s", o.keyEnv, again)
 	case c.State == "failed":
 		return ""
 	case c.State == "interrupted":
