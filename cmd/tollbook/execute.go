@@ -41,7 +41,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 		middleware.Retry(retry.Policy{Attempts: o.attempts, Before: j.before}))
 	j.client = &http.Client{Transport: guard, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-	ui.say("%d items, %d workers, %s", in.Len(), o.workers, capsText(book.Limits()))
+	ui.say("%s, %s, %s", count(int64(in.Len()), "item"), count(int64(o.workers), "worker"), capsText(book.Limits()))
 	progress := new(checkpoint.Progress)
 	stop := ui.follow(in.Len(), func() snapshot { return look(progress, book) })
 	sum, err := checkpoint.RunTasks(drain, in, checkpoint.Options[item]{

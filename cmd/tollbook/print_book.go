@@ -208,7 +208,7 @@ func (u *ui) showJSON(lives []life) error {
 func noteOf(e *journal.Entry) string {
 	var notes []string
 	if e.Tries > 0 {
-		notes = append(notes, fmt.Sprintf("%d attempts", e.Tries))
+		notes = append(notes, count(e.Tries, "attempt"))
 	}
 	for _, f := range [...]struct{ name, value string }{{"", e.Why}, {"evidence ", e.Evidence}, {"ref ", e.Ref}} {
 		if f.value != "" {
@@ -248,6 +248,14 @@ func amountText(u budget.Unit, n int64) string {
 		return budget.FormatUSD(n)
 	}
 	return group(n) + " " + u.String()
+}
+
+// count is a number of things.
+func count(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return group(n) + " " + thing + "s"
 }
 
 // group writes a number with its digits in groups of three.

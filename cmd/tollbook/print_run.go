@@ -64,19 +64,19 @@ func (u *ui) summary(c *conclusion, o *runOptions) {
 		u.say("repaired the book: a crash had torn its last write; %d bytes were cut off and are kept in %s", torn.Torn, torn.Kept)
 	}
 	if n := len(r.Orphans); n > 0 {
-		u.say("%d calls were in flight when an earlier run ended; whether they were billed is not known, so they are charged what they held", n)
+		u.say("in flight when an earlier run ended, and charged the hold because nobody knows the bill: %s", count(int64(n), "call"))
 	}
 	if n.Items > 0 {
 		u.say("%s: %s", c.headline(), countsText(c))
 	} else { // it failed before it looked at any
 		u.say("%s", c.headline())
 	}
-	u.say("sent %d items in %d requests; the book stands at %s", c.Sent, c.Requests, balanceText(r.Balance))
+	u.say("sent %s in %s; the book stands at %s", count(c.Sent, "item"), count(c.Requests, "request"), balanceText(r.Balance))
 	for _, l := range r.Limits {
 		u.say("limit %s", limitText(l))
 	}
 	if r.Overruns > 0 {
-		u.say("overrun: %d calls used %s tokens more than they held", r.Overruns, group(r.OverrunTokens))
+		u.say("overrun: %s used %s more than was held", count(r.Overruns, "call"), count(r.OverrunTokens, "token"))
 	}
 	if len(r.Unknown) > 0 {
 		u.say("charged what they held, because the bill is not known: %s", reasonsText(r.Unknown))
@@ -109,10 +109,7 @@ func (c *conclusion) headline() string {
 // countsText says what became of the items.
 func countsText(c *conclusion) string {
 	n := c.Counts
-	parts := []string{fmt.Sprintf("%d of %d items are done", n.Done, n.Items)}
-	if n.Done == n.Items {
-		parts[0] = fmt.Sprintf("all %d items", n.Items)
-	}
+	parts := []string{fmt.Sprintf("%d of %s answered", n.Done, count(int64(n.Items), "item"))}
 	if n.Pending > 0 {
 		parts = append(parts, fmt.Sprintf("%d to go", n.Pending))
 	}
@@ -136,7 +133,7 @@ func (c *conclusion) hint(o *runOptions) string {
 	again := "run the same command again to go on"
 	switch {
 	case c.State == "failed" && c.Report.Broken != nil:
-		return fmt.Sprintf("%d calls are not closed in the book and stand at what they held; items that have their line are not sent again: %s", c.Report.Balance.Open, again)
+		return fmt.Sprintf("left open in the book, at the hold: %s; items that have their line are not sent again: %s", count(c.Report.Balance.Open, "call"), again)
 	case errors.Is(c.Err, errKey):
 		return fmt.Sprintf("put a good key into %s and %s", o.keyEnv, again)
 	case c.State == "failed":
@@ -158,9 +155,9 @@ func (c *conclusion) hint(o *runOptions) string {
 	case c.Reason != "":
 		return again + ", once the provider answers: " + c.Err.Error()
 	case c.Counts.Retry > 0:
-		return fmt.Sprintf("the same command sends %d of the failed items again; the first failed with: %v", c.Counts.Retry, c.Err)
+		return fmt.Sprintf("the same command sends %s of the failed again; the first failed with: %v", count(int64(c.Counts.Retry), "item"), c.Err)
 	case c.Counts.Dead > 0:
-		return fmt.Sprintf("%d items gave up after all attempts; why stands in %s", c.Counts.Dead, filepath.Join(o.state, "shards", "marks.jsonl"))
+		return fmt.Sprintf("%s gave up after all attempts; why stands in %s", count(int64(c.Counts.Dead), "item"), filepath.Join(o.state, "shards", "marks.jsonl"))
 	case c.Counts.Failed > 0:
 		return fmt.Sprintf("why they failed stands in %s; they are not sent again", cmp.Or(o.errors, o.out))
 	}

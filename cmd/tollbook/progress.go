@@ -80,7 +80,7 @@ func (u *ui) plain(now func() snapshot) (show func()) {
 		}
 		q := 4 * s.ended() / s.Items
 		if (q > quarter && q < 4) || time.Since(said) >= plainEvery {
-			u.say("%d of %d items, %s", s.ended(), s.Items, s.text())
+			u.say("%d of %s, %s", s.ended(), count(int64(s.Items), "item"), s.text())
 			said = time.Now()
 		}
 		quarter = q
