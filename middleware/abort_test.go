@@ -77,6 +77,23 @@ func TestAbortedStream(t *testing.T) {
 	})
 }
 
+// What the provider reported by then is the least that is charged.
+func TestObservedIsNotBelowTheReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, budget.Tokens(plenty), middleware.OnAbort(middleware.ObservedOnAbort))
+		running := strings.ReplaceAll(someUsage, `"completion_tokens":2,"total_tokens":25`, `"completion_tokens":90,"total_tokens":113`)
+		a := providertest.SSE(running, "silence")
+		a.Parts[1] = stall().Parts[0]
+		l.provider.Expect(t, a)
+		resp, err := l.do(context.Background(), streamed)
+		require.NoError(t, err)
+		_, err = io.ReadFull(resp.Body, make([]byte, len("data: "+running+"\n\n")))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		l.tokens(0, 113)
+	})
+}
+
 // A caller who leaves at the finish reason still learns the provider's figure,
 // if it comes within a second; but Close does not wait where a Read does.
 func TestCloseAfterTheFinishReadsOn(t *testing.T) {

@@ -18,19 +18,21 @@ import (
 // beside it stands the response, where there is one, to be handed on.
 func (c *call) attempt(ctx context.Context, _ int) (*http.Response, error) {
 	host := c.req.URL.Host
-	if _, plain := c.guard.plain.Load(host); c.bound.WithUsage == nil || plain {
+	if _, usageless := c.guard.usageless.Load(host); c.bound.WithUsage == nil || usageless {
 		return c.exchange(c.body, false)
 	}
 	resp, err := c.exchange(c.bound.WithUsage, true)
 	if !errors.Is(err, errNoUsageOption) {
 		return resp, err
 	}
-	c.guard.plain.Store(host, true)
-	c.guard.logger.LogAttrs(ctx, slog.LevelInfo, "host does not know stream_options.include_usage; streams from it are charged at their hold", slog.String("host", host))
 	if err := c.extend(ctx); err != nil {
 		return nil, err
 	}
-	return c.exchange(c.body, false)
+	if resp, err = c.exchange(c.body, false); err == nil { // else the request itself may be at fault
+		c.guard.usageless.Store(host, true)
+		c.guard.logger.LogAttrs(ctx, slog.LevelInfo, "host does not know stream_options.include_usage; streams from it are charged at their hold", slog.String("host", host))
+	}
+	return resp, err
 }
 
 // errNoUsageOption is a refusal that only our own addition brought about.

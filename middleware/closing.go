@@ -64,17 +64,20 @@ func (c *call) streamEnd(r meter.Reading, ref string, aborted bool) result {
 }
 
 // close closes the reservation, once for each call, on a context that nobody
-// cancels.
-func (c *call) close(res result) {
-	defer c.guard.open.Done()
+// cancels. Telling of it is still owed then, which must hold no lock: what the
+// caller is told by may call back.
+func (c *call) close(res result) (tell func()) {
 	ctx := context.WithoutCancel(c.req.Context())
 	receipt, err := c.book(ctx, res)
 	if err != nil {
 		c.guard.logger.LogAttrs(ctx, slog.LevelError, "what a call used is not booked; its hold stays open and the book admits nothing more",
 			slog.String("rid", c.hold.RID()), slog.Any("error", err))
-		return
+		return c.guard.open.Done
 	}
-	tell(ctx, receipt)
+	return func() {
+		defer c.guard.open.Done()
+		tellReceipt(ctx, receipt)
+	}
 }
 
 func (c *call) book(ctx context.Context, res result) (budget.Receipt, error) {

@@ -46,7 +46,7 @@ func keyOf(ctx context.Context) string {
 	return key
 }
 
-func tell(ctx context.Context, r budget.Receipt) {
+func tellReceipt(ctx context.Context, r budget.Receipt) {
 	if f, ok := ctx.Value(receiptKey{}).(func(budget.Receipt)); ok && f != nil {
 		f(r)
 	}

@@ -163,6 +163,8 @@ func TestOpenAIKeepsTheClient(t *testing.T) {
 	config.HTTPClient = doer{}
 	_, err := middleware.OpenAI(config, budget.Memory())
 	require.ErrorContains(t, err, "middleware_test.doer")
+	_, err = middleware.OpenAI(openai.DefaultConfig("sk-secret"), budget.Memory(), middleware.OnAbort(middleware.DrainOnAbort))
+	require.ErrorContains(t, err, "Wait") // which nobody could call
 }
 
 type doer struct{}

@@ -54,6 +54,12 @@ func (g *Guard) send(req *http.Request, body []byte) *exchange {
 		out.Header = req.Header.Clone()
 		out.Header.Del("Accept-Encoding") // or net/http would leave the body compressed
 	}
+	defer func() {
+		if x.body == nil { // it failed, or the base panicked
+			x.unwatch()
+			x.cancel(context.Canceled)
+		}
+	}()
 	if g.headers > 0 {
 		timer := time.AfterFunc(g.headers, func() { x.cancel(&TimeoutError{For: "the response's header", After: g.headers}) })
 		defer timer.Stop()
@@ -64,8 +70,6 @@ func (g *Guard) send(req *http.Request, body []byte) *exchange {
 	}
 	if x.err != nil {
 		x.err = x.cause(x.err)
-		x.unwatch()
-		x.cancel(context.Canceled)
 		return x
 	}
 	// Not every base keeps to the contract that neither is nil.

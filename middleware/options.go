@@ -99,8 +99,8 @@ const (
 	// not below the bill.
 	ChargeHold AbortPolicy = iota
 	// ObservedOnAbort charges the prompt's bound and a token for each byte of
-	// answer that was seen, as an estimate. It gives up that the book never
-	// shows less than the bill.
+	// answer that was seen, or what was reported by then if that is more, as an
+	// estimate. It gives up that the book never shows less than the bill.
 	ObservedOnAbort
 	// DrainOnAbort reads on in the background, for at most 2 minutes and
 	// 16 MiB, and charges what the provider reports at the end; the hold, if

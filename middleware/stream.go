@@ -33,7 +33,8 @@ type stream struct {
 	pending []byte // of the watch's, or ours; to be handed on first
 	err     error  // what a reader gets then, for ever
 	reading bool
-	closed  bool // the reservation
+	closed  bool   // the reservation
+	tell    func() // of the close, without the lock; nil: nothing is owed
 }
 
 // handOn returns the body for the caller.
@@ -67,15 +68,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		s.mu.Unlock()
 
 		n, err := s.x.Read(p)
-
-		s.mu.Lock()
-		s.reading = false
-		if s.err == nil { // else it was aborted meanwhile
-			n = s.take(p, n, err)
-		} else {
-			n = 0
-		}
-		s.mu.Unlock()
+		n = s.take(p, n, err)
 		if err != nil {
 			s.end()
 		}
@@ -89,6 +82,12 @@ func (s *stream) Read(p []byte) (int, error) {
 // take shows what was read into p to the watch, and returns how much of p is to
 // be handed on at once.
 func (s *stream) take(p []byte, n int, err error) int {
+	s.mu.Lock()
+	defer s.unlock()
+	s.reading = false
+	if s.err != nil { // it was aborted meanwhile
+		return 0
+	}
 	out := s.watch.Write(p[:n])
 	if err != nil {
 		s.pending = append([]byte(nil), out...) // End may take out back
@@ -116,7 +115,17 @@ func (s *stream) finish(aborted bool) {
 	if r.Finished && !r.Final {
 		s.call.warnUnknown(res.usage.Why)
 	}
-	s.call.close(res)
+	s.tell = s.call.close(res)
+}
+
+// unlock ends what was done under the lock, and tells of a close.
+func (s *stream) unlock() {
+	tell := s.tell
+	s.tell = nil
+	s.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
 }
 
 // abort ends the stream for its reader, who gave it up.
@@ -127,7 +136,7 @@ func (s *stream) abort(cause error) {
 		s.finish(true)
 		s.pending, s.err = nil, cause
 	}
-	s.mu.Unlock()
+	s.unlock()
 	s.x.Close()
 }
 

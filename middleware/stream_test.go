@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
@@ -163,6 +164,30 @@ func TestHostWithoutUsage(t *testing.T) {
 	}
 }
 
+// What is remembered of a host is what it said about the option alone.
+func TestHostIsNotMisjudged(t *testing.T) {
+	unasked := strings.Replace(prompt, "{", `{"stream":true,`, 1)
+	asks := func(_ *http.Request, body []byte) bool { return strings.Contains(string(body), `"include_usage":true`) }
+	for name, no := range map[string]string{
+		"another field":  `{"error":{"message":"Invalid value: 'include_usage'.","type":"invalid_request_error","param":"messages[0].role","code":"invalid_value"}}`,
+		"refused anyway": `{"error":{"message":"no stream_options, no include_usage","type":"invalid_request_error","param":null,"code":null}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, budget.Tokens(plenty), once)
+			for range 2 {
+				first := providertest.JSON(400, no)
+				first.When = asks
+				l.provider.Expect(t, first)
+				if name == "refused anyway" {
+					l.provider.Expect(t, providertest.JSON(400, no))
+				}
+				l.must(unasked)
+			}
+			l.tokens(0, 0)
+		})
+	}
+}
+
 // Not every SDK closes a body that it has read to its end.
 func TestEndLetsGo(t *testing.T) {
 	var attempt context.Context
@@ -200,4 +225,26 @@ func TestStreamOfGoOpenAI(t *testing.T) {
 	require.Equal(t, "ab", said)
 	l.tokens(258, 0)
 	s.Close()
+}
+
+// The function that is told of the receipt may end the stream.
+func TestReceiptMayClose(t *testing.T) {
+	for _, policy := range []middleware.AbortPolicy{middleware.ChargeHold, middleware.DrainOnAbort} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t, budget.Tokens(plenty), middleware.OnAbort(policy))
+			l.provider.Expect(t, providertest.SSE(word("a"), finish, lastUsage))
+			var resp *http.Response
+			told := 0
+			ctx := middleware.WithReceipt(context.Background(), func(r budget.Receipt) {
+				require.EqualValues(t, 258, r.Confirmed)
+				told++
+				resp.Body.Close()
+			})
+			resp, err := l.do(ctx, streamed)
+			require.NoError(t, err)
+			_ = drain(resp)
+			l.guard.Wait()
+			require.Equal(t, 1, told)
+		})
+	}
 }

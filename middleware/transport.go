@@ -85,9 +85,9 @@ import (
 type Guard struct {
 	book *budget.Book
 	config
-	plain  sync.Map // hosts that do not know include_usage
-	nested sync.Once
-	open   sync.WaitGroup
+	usageless sync.Map // hosts that do not know include_usage
+	nested    sync.Once
+	open      sync.WaitGroup
 }
 
 // Transport returns a guard that books in book. A nil book panics.
@@ -207,7 +207,10 @@ func (c *call) run() (*http.Response, error) {
 	over := false
 	defer func() {
 		if !over { // a base, a meter or a policy of the caller's panicked
-			c.close(result{why: "broken off"})
+			if c.x != nil {
+				c.x.Close()
+			}
+			c.close(result{why: "broken off"})()
 		}
 	}()
 	policy := c.guard.retry
@@ -233,7 +236,7 @@ func (c *call) run() (*http.Response, error) {
 		resp = nil
 	}
 	if !c.streamed {
-		c.close(c.last)
+		c.close(c.last)()
 	}
 	return resp, err
 }

@@ -130,10 +130,15 @@ const (
 
 // Observed is the usage to charge for an answer that was given up half-way,
 // if only what was seen shall be charged: the input bound, and a token for each
-// byte seen, within the output bound. It is marked as estimated.
+// byte seen, within the output bound; or what was reported, if that is more. It
+// is marked as estimated.
 func (r Reading) Observed(b Bound) budget.Usage {
-	return budget.Usage{Input: b.Input, Output: min(r.Generated, b.Output), Estimated: true,
-		Ref: r.Usage.Ref, Why: "observed until the abort"}
+	u := budget.Usage{Input: b.Input, Output: min(r.Generated, b.Output), Ref: r.Usage.Ref}
+	if r.Usage.Total() > u.Total() {
+		u = r.Usage
+	}
+	u.Estimated, u.Why = true, "observed until the abort"
+	return u
 }
 
 // Refusal is what an error response tells, of the things that no status says.
