@@ -5,6 +5,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +14,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/journal/disk"
 )
 
 var errDisk = errors.New("disk fails")
@@ -393,4 +397,55 @@ func TestDue(t *testing.T) {
 	require.True(t, f.Due(lines/2))
 	require.False(t, f.Due(lines/2+1))
 	require.NoError(t, f.Close())
+}
+
+// A segment that is removed or replaced under its writer poisons it: nothing
+// that will be lost is acknowledged.
+func TestSegmentRemovedInUse(t *testing.T) {
+	for name, strike := range map[string]func(dir string) error{
+		"removed":  func(dir string) error { return os.Remove(filepath.Join(dir, "000001.jsonl")) },
+		"replaced": func(dir string) error { return replaceFile(filepath.Join(dir, "000001.jsonl")) },
+		"all gone": os.RemoveAll,
+		"lock removed, opened by another": func(dir string) error {
+			if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+				return err
+			}
+			f, err := OpenFile(dir, FileOptions{FS: elsewhere{disk.OS()}})
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "book")
+			f, err := OpenFile(dir, FileOptions{})
+			require.NoError(t, err)
+			pos := put(t, f, rotate(t, f, 0), reserve("a", 1))
+			require.NoError(t, strike(dir))
+			_, err = f.Append(t.Context(), pos, Batch{ID: uuid.New(), Entries: []Entry{reserve("b", 1)}})
+			require.ErrorIs(t, err, ErrPoisoned)
+			require.ErrorContains(t, err, "removed or replaced while in use")
+			require.ErrorIs(t, f.Close(), ErrPoisoned)
+		})
+	}
+}
+
+func replaceFile(name string) error {
+	content, err := os.ReadFile(name)
+	if err == nil {
+		err = os.WriteFile(name+".new", content, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	return err
+}
+
+// elsewhere locks like another process that finds a new LOCK: the table of this
+// process does not know it.
+type elsewhere struct{ disk.FS }
+
+func (e elsewhere) Lock(name, holder string) (io.Closer, error) {
+	return os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 }

@@ -202,6 +202,9 @@ func (f *File) write(lines []byte) error {
 	if err == nil {
 		err = f.active.Sync()
 	}
+	if err == nil {
+		err = f.linked()
+	}
 	if err != nil {
 		// Best effort, and never synced: if the disk still does what it is
 		// told, who opens the journal next does not find lines whose writer
@@ -210,6 +213,18 @@ func (f *File) write(lines []byte) error {
 		return f.fail(err)
 	}
 	f.synced += int64(n)
+	return nil
+}
+
+// linked fails if the segment is no longer in the directory: somebody removed
+// it, or removed LOCK and let another process mend what is still in use.
+func (f *File) linked() error {
+	switch ok, err := f.active.Linked(); {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("segment %s was removed or replaced while in use; nobody but its writer may touch LOCK or a segment", segmentName(f.chain.segment))
+	}
 	return nil
 }
 

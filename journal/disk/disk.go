@@ -90,6 +90,11 @@ type File interface {
 	// called again: it could return nil without having written anything.
 	Sync() error
 
+	// Linked reports whether the file still stands under the name it was
+	// opened by. If it was removed or replaced meanwhile, what is written to
+	// it is lost when it is closed, however often it is synced.
+	Linked() (bool, error)
+
 	// Close releases the handle. It makes nothing durable.
 	io.Closer
 }

@@ -3,6 +3,7 @@ package disk
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"syscall"
@@ -54,6 +55,18 @@ func (f osFile) Size() (int64, error) {
 		return 0, err
 	}
 	return info.Size(), nil
+}
+
+func (f osFile) Linked() (bool, error) {
+	ours, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Stat(f.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(ours, named), err
 }
 
 // IsFull reports whether err says that there is no room: the disk is full, the
