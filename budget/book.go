@@ -135,8 +135,15 @@ func OnOrphan(p OrphanPolicy) Option { return option(func(c *config) { c.orphan 
 
 // Open opens the book in directory dir, or makes one. One process at a time
 // holds it ([journal.ErrLocked]). Limits given are set if they differ from
-// what the book holds; other limits in the book stay.
+// what the book holds; other limits in the book stay. ctx can keep it from
+// opening, and does not end it.
 func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
+	if dir == "" {
+		return nil, &InvalidError{What: "book", Reason: "its directory has no name"}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	j, err := journal.OpenFile(dir, journal.FileOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("budget: open: %w", err)
@@ -157,7 +164,9 @@ func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
 func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	b := &Book{ctx: context.WithoutCancel(ctx), journal: j, ledger: newLedger(), batchID: uuid.New()}
 	for _, o := range opts {
-		o.apply(&b.config)
+		if o != nil {
+			o.apply(&b.config)
+		}
 	}
 	if b.logger == nil {
 		b.logger = slog.New(slog.DiscardHandler)

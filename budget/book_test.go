@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -372,6 +373,18 @@ func TestClosedBook(t *testing.T) {
 	require.ErrorIs(t, err, budget.ErrBookClosed)
 	require.ErrorIs(t, b.SetLimit(t.Context(), budget.Tokens(1)), budget.ErrBookClosed)
 	require.Equal(t, int64(1), b.Report().Tokens.Held, "reads go on")
+}
+
+func TestOpenRefuses(t *testing.T) {
+	_, err := budget.Open(t.Context(), "")
+	require.ErrorIs(t, err, budget.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := filepath.Join(t.TempDir(), "book")
+	_, err = budget.Open(ctx, dir)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoDirExists(t, dir)
+	require.NotNil(t, budget.Memory(nil))
 }
 
 func TestCancelledContextReservesNothing(t *testing.T) {
