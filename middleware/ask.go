@@ -25,12 +25,8 @@ func IsDenied(err error) bool {
 		if d, ok := err.(interface{ Denied() bool }); ok && d.Denied() {
 			return true
 		}
-		if answer := answerIn(err); answer.header != nil {
-			return answer.header.Get(headerDenied) != ""
-		} else if answer.status == http.StatusPaymentRequired {
-			return answer.code == codeBudget || answer.code == codeRequest
-		}
-		return false
+		answer := answerIn(err)
+		return answer.header.Get(headerDenied) != "" || answer.kind == typeDenied
 	})
 }
 
@@ -54,7 +50,7 @@ func IsPause(err error) bool {
 		switch {
 		case answer.header.Get(headerDenied) != "":
 			return answer.header.Get(headerPaused) != ""
-		case answer.code == codeRequest && answer.status == http.StatusPaymentRequired:
+		case answer.kind == typeDenied && answer.code == codeRequest:
 			return false
 		case answer.status == http.StatusPaymentRequired:
 			return true
@@ -82,6 +78,7 @@ func RetryAt(err error) (at time.Time) {
 type answer struct {
 	status int
 	header http.Header // nil where the SDK drops it
+	kind   string      // the error's type
 	code   string
 	body   []byte // of an error, or as much of it as the SDK kept
 }
@@ -91,7 +88,7 @@ func answerIn(err error) (a answer) {
 	case *openai.RequestError:
 		return answer{status: e.HTTPStatusCode, body: e.Body}
 	case *openai.APIError:
-		a.status = e.HTTPStatusCode
+		a.status, a.kind = e.HTTPStatusCode, e.Type
 		a.code, _ = e.Code.(string)
 		a.body, _ = json.Marshal(map[string]any{"error": map[string]any{"code": e.Code, "type": e.Type, "message": e.Message}})
 		return a

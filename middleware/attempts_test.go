@@ -6,11 +6,13 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -317,4 +319,25 @@ func TestKeyIsServedOnce(t *testing.T) {
 		close(release)
 		wg.Wait()
 	})
+}
+
+// A base may wrap what it failed of: its own words stay to be found, only the
+// text is without the key in the URL.
+func TestErrorOfTheBase(t *testing.T) {
+	own := errors.New("own")
+	for _, wrap := range []func(error) error{
+		func(err error) error { return err },
+		func(err error) error { return fmt.Errorf("%w: %w", own, err) },
+	} {
+		l := newLab(t, budget.Tokens(plenty), once, middleware.Base(base(func(r *http.Request) (*http.Response, error) {
+			return nil, wrap(&url.Error{Op: "Post", URL: r.URL.String(), Err: io.ErrUnexpectedEOF})
+		})))
+		_, err := l.do(context.Background(), prompt)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.Equal(t, errors.Is(wrap(nil), own), errors.Is(err, own))
+		require.NotContains(t, err.Error(), "sesame")
+		found, ok := errors.AsType[*url.Error](err)
+		require.True(t, ok)
+		require.Equal(t, "http://provider.test/v1/chat/completions", found.URL)
+	}
 }

@@ -79,6 +79,8 @@ const (
 	codeBudget  = "budget_exceeded" // as other gateways name it
 	codeRequest = "request_refused"
 	codePaused  = "provider_paused"
+
+	typeDenied = "tollbook_denied" // of our own refusals, where an SDK drops the header
 )
 
 // stainless tells the official OpenAI and Anthropic SDKs, which retry every
@@ -95,10 +97,10 @@ func (g *Guard) fail(req *http.Request, err error) (*http.Response, error) {
 
 func synthetic(req *http.Request, err error) *http.Response {
 	h := http.Header{"Content-Type": {"application/json"}, headerRetry: {"false"}}
-	code := codePaused
+	code, kind := codePaused, codePaused
 	if d, ok := errors.AsType[*DeniedError](err); ok {
 		h.Set(headerDenied, d.Reason)
-		code = codeBudget
+		code, kind = codeBudget, typeDenied
 		if !d.Pause() {
 			code = codeRequest
 		}
@@ -111,7 +113,7 @@ func synthetic(req *http.Request, err error) *http.Response {
 	}
 	body, _ := json.Marshal(map[string]any{ // strings only: it cannot fail
 		"type":  "error", // as Anthropic's SDK reads it
-		"error": map[string]any{"message": err.Error(), "type": code, "code": code, "param": nil},
+		"error": map[string]any{"message": err.Error(), "type": kind, "code": code, "param": nil},
 	})
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	return &http.Response{Status: "402 Payment Required", StatusCode: http.StatusPaymentRequired,

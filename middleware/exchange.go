@@ -116,8 +116,10 @@ func (x *exchange) cause(err error) error {
 	if x.ctx.Err() != nil {
 		return context.Cause(x.ctx)
 	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
+	if u, ok := err.(*url.Error); ok {
 		err = withoutQuery(u)
+	} else if u, ok := errors.AsType[*url.Error](err); ok {
+		err = concealed{withoutQuery(u), err}
 	}
 	if x.reused.Load() && !x.answered.Load() && !retry.Classify(err).Again() {
 		// The server gave up a connection that was kept alive, most likely
@@ -255,6 +257,13 @@ type staleError struct{ error }
 
 func (e staleError) Unwrap() error   { return e.error }
 func (e staleError) Retryable() bool { return true }
+
+// concealed is an error whose text may hold an API key, because it wraps one
+// that does: it reads as that one without the key, and is all that it was.
+type concealed struct{ text, whole error }
+
+func (e concealed) Error() string   { return e.text.Error() }
+func (e concealed) Unwrap() []error { return []error{e.text, e.whole} }
 
 // withoutQuery takes out of an error what may hold an API key.
 func withoutQuery(e *url.Error) error {

@@ -22,8 +22,8 @@ import (
 // that is not above a token a byte, which no byte-level BPE exceeds.
 //
 // Any bytes have a count, at least 1 unless there are none: words such as
-// <|endoftext|> are plain text, and what is no UTF-8 counts as the U+FFFD that
-// arrives in its place. Of a longer text only the first [Exact] bytes are
+// <|endoftext|> are plain text, and each byte that is no UTF-8 counts as a
+// U+FFFD that arrives in its place. Of a longer text only the first [Exact] bytes are
 // tokenized, the rest counts a token a byte, so that no text holds a call up
 // for long.
 type Counter struct{}
@@ -89,7 +89,9 @@ func count(e encoding, text string, exact, run int) int64 {
 	if text == "" {
 		return 0
 	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	if !utf8.ValidString(text) {
+		text = string([]rune(text)) // strings.ToValidUTF8 makes one U+FFFD of a run
+	}
 	end := len(text)
 	if end > exact {
 		end = max(exact-seam, 0)
