@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/tollbook/tollbook/budget"
@@ -58,6 +59,12 @@ func ourFault(err error) bool {
 	denied, ok := errors.AsType[*middleware.DeniedError](err)
 	return ok && denied.Reason == middleware.DeniedBook
 }
+
+// wording is an error in words that may be kept and shown: what a text quotes
+// may be the provider's, and so part of an answer.
+func wording(err error) string { return quoted.ReplaceAllString(err.Error(), `"…"`) }
+
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // reasonOf is the contract's word for a pause; empty if it is none, but a
 // fault that somebody must mend.

@@ -45,7 +45,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	progress := new(checkpoint.Progress)
 	stop := ui.follow(in.Len(), func() snapshot { return look(progress, book) })
 	sum, err := checkpoint.RunTasks(drain, in, checkpoint.Options[item]{
-		Dir: o.state, Key: func(it item) string { return it.ID }, Shards: o.shards, Workers: o.workers, IsPause: isPause,
+		Dir: o.state, Key: func(it item) string { return it.ID }, Shards: o.shards, Workers: o.workers, IsPause: isPause, Why: wording,
 		Outputs: o.outputs(), Abort: abort, Progress: progress,
 	}, j.do)
 	stop()

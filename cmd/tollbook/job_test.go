@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,12 @@ func isDead(attempts int) func(*testing.T, error) {
 		dead := checkpoint.Dead(attempts, errors.Unwrap(err))
 		assert.Equal(t, dead, err)
 	}
+}
+
+// marks.jsonl says why an item gave up, in no words of the provider's.
+func TestWording(t *testing.T) {
+	said := errors.New(`net/http: malformed HTTP response "Dear \"Bob\", Hello"`)
+	assert.Equal(t, `Post "…": net/http: malformed HTTP response "…"`, wording(&url.Error{Op: "Post", URL: "http://host/v1?key=Hello", Err: said}))
 }
 
 func TestUnreachableProviderIsAPause(t *testing.T) {

@@ -153,7 +153,7 @@ func (c *conclusion) hint(o *runOptions) string {
 	case c.Reason != "" && !c.RetryAt.IsZero():
 		return fmt.Sprintf("after %s %s", c.RetryAt.Format(time.RFC1123), again)
 	case c.Reason != "":
-		return again + ", once the provider answers: " + c.Err.Error()
+		return again + ", once the provider answers: " + wording(c.Err)
 	case c.Counts.Retry > 0:
 		return fmt.Sprintf("the same command sends %s of the failed again; the first failed with: %v", count(int64(c.Counts.Retry), "item"), c.Err)
 	case c.Counts.Dead > 0:
