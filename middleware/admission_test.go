@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -274,3 +275,39 @@ type closer struct {
 }
 
 func (c *closer) Close() error { c.closed = true; return nil }
+
+// What cannot be bounded is not read at all, and what the book does not take
+// is the call's own fault.
+func TestFaultsOfTheCall(t *testing.T) {
+	l := newLab(t, budget.Tokens(plenty))
+	body := &tracked{rest: 10}
+	r := request(context.Background(), "")
+	r.URL.Path, r.Body = "/v1/images", body
+	_, err := l.guard.RoundTrip(r)
+	require.ErrorAs(t, err, new(*meter.PathError))
+	require.Equal(t, tracked{rest: 10, closed: true}, *body)
+
+	for _, model := range []string{strings.Repeat("m", 300), "a\\nb"} {
+		_, err := l.do(context.Background(), strings.Replace(prompt, "gpt-4o", model, 1))
+		var d *middleware.DeniedError
+		require.ErrorAs(t, err, &d)
+		require.Equal(t, middleware.DeniedRequest, d.Reason)
+		require.ErrorContains(t, err, "model")
+	}
+}
+
+// A reservation that somebody else closed is no fault of the book's.
+func TestClosedElsewhere(t *testing.T) {
+	var log strings.Builder
+	var l *lab
+	l = newLab(t, budget.Tokens(plenty), middleware.Logger(slog.New(slog.NewTextHandler(&log, nil))), middleware.Base(base(func(r *http.Request) (*http.Response, error) {
+		_, err := l.book.Reservation(l.book.Report().Open[0].RID).Settle(r.Context(), budget.Usage{Input: 1, Output: 1})
+		require.NoError(t, err)
+		return reply(r, 200, nil, answered(5, 5)), nil
+	})))
+	l.must(prompt)
+	l.tokens(2, 0)
+	require.Contains(t, log.String(), "closed elsewhere")
+	require.NotContains(t, log.String(), "admits nothing more")
+	l.guard.Wait()
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"mime"
 	"net/http"
 	"time"
 
@@ -55,7 +54,7 @@ func (c *call) exchange(body []byte, withUsage bool) (*http.Response, error) {
 		c.last = result{outcome: budget.NotBilled, why: statusWord(status, "")}
 	case status < 200:
 		c.last = result{why: statusWord(status, "")}
-	case isStream(c.bound, x.resp.Header):
+	case c.meter.Streams(c.bound, x.resp.Header):
 		c.stream(x, withUsage)
 	default:
 		return x.resp, c.whole(x, withUsage)
@@ -128,12 +127,6 @@ func (c *call) stream(x *exchange, withUsage bool) {
 		h.Del("Content-Length")
 	}
 	x.resp.Body = s.handOn()
-}
-
-// isStream reports whether an answer is handed on as it comes.
-func isStream(b meter.Bound, h http.Header) bool {
-	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	return media == "text/event-stream" || (b.Stream && media != "application/json")
 }
 
 // statusWord is what the book says of an answer: "HTTP 429 slow_down".

@@ -70,7 +70,11 @@ func (c *call) close(res result) (tell func()) {
 	ctx := context.WithoutCancel(c.req.Context())
 	receipt, err := c.book(ctx, res)
 	if err != nil {
-		c.guard.logger.LogAttrs(ctx, slog.LevelError, "what a call used is not booked; its hold stays open and the book admits nothing more",
+		why := "its hold stays open and the book admits nothing more"
+		if errors.Is(err, budget.ErrClosed) {
+			why = "its reservation was closed elsewhere"
+		}
+		c.guard.logger.LogAttrs(ctx, slog.LevelError, "what a call used is not booked; "+why,
 			slog.String("rid", c.hold.RID()), slog.Any("error", err))
 		return c.guard.open.Done
 	}

@@ -115,14 +115,14 @@ func (g *Guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if m == nil && err == nil {
 		return g.base.RoundTrip(req)
 	}
-	body, readErr := readBody(req) // the contract has it closed, refused or not
-	c := &call{guard: g, req: req, meter: m, body: body}
-	switch {
-	case err != nil:
-		err = denied(err)
-	case readErr != nil:
-		err = readErr
-	default:
+	if req.Body != nil {
+		defer req.Body.Close() // as the contract has it, refused or not
+	}
+	if err != nil {
+		return g.fail(req, denied(err))
+	}
+	c := &call{guard: g, req: req, meter: m}
+	if c.body, err = readBody(req); err == nil {
 		err = c.reserve()
 	}
 	if err != nil {
@@ -136,21 +136,23 @@ func (g *Guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// maxRequest is the longest body of a request that is read.
+const maxRequest = 64 << 20
+
 func readBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
 	}
-	defer req.Body.Close()
 	var buf bytes.Buffer
 	if n := req.ContentLength; n > 0 {
 		buf.Grow(int(min(n, maxAllocAhead)) + bytes.MinRead)
 	}
-	n, err := buf.ReadFrom(io.LimitReader(req.Body, meter.MaxRequestBytes+1))
+	n, err := buf.ReadFrom(io.LimitReader(req.Body, maxRequest+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("middleware: reading the request's body: %w", err)
-	case n > meter.MaxRequestBytes:
-		return nil, denied(&meter.BodyError{Reason: fmt.Sprintf("it is longer than %d bytes", int64(meter.MaxRequestBytes))})
+	case n > maxRequest:
+		return nil, denied(&meter.BodyError{Reason: fmt.Sprintf("it is longer than %d bytes", int64(maxRequest))})
 	}
 	return buf.Bytes(), nil
 }

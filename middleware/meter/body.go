@@ -115,7 +115,7 @@ func (w *jsonWatch) Write(p []byte) []byte {
 func (w *jsonWatch) End() []byte { return nil }
 
 func (w *jsonWatch) Reading() Reading {
-	r := Reading{Finished: w.done, Stopped: w.done, Generated: w.generated()}
+	r := Reading{Finished: w.done, Generated: w.generated()}
 	var found reported
 	switch v := w.usage.value(); {
 	case v.present():

@@ -79,7 +79,7 @@ func TestFixtures(t *testing.T) {
 				require.Equal(t, want.finished, r.Finished)
 				require.Equal(t, want.failed, r.Failure != nil)
 				require.Equal(t, want.usage.Known(), r.Final)
-				require.Equal(t, !want.failed, r.Stopped)
+				require.Equal(t, !want.failed && contentType == sseType, r.Stopped)
 				require.Equal(t, file != "openai-chat-stream-usage.sse", r.Generated > 0)
 			}
 		})

@@ -24,10 +24,6 @@ import (
 	"github.com/tollbook/tollbook/budget"
 )
 
-// MaxRequestBytes is the largest request body that Bound reads; a larger one
-// is refused.
-const MaxRequestBytes = 64 << 20
-
 // Meter knows one wire format. Implementations are safe for concurrent use and
 // keep nothing of a request. To bend a single rule of one, embed it and
 // override the method.
@@ -36,6 +32,9 @@ type Meter interface {
 	// request it cannot bound is refused: the error is [ErrRefused], the call
 	// must not leave.
 	Bound(r Request, o Options) (Bound, error)
+	// Streams reports whether a response with a status below 300 is a stream,
+	// which is handed on as it comes.
+	Streams(b Bound, h http.Header) bool
 	// Watch follows the body of one response with a status below 300 to the
 	// request that b bounds. sent tells that b.WithUsage was sent in place of
 	// the caller's body, so that what it adds to a stream is taken out again.
@@ -79,7 +78,6 @@ type Bound struct {
 	Model  string
 	Input  int64 // prompt side, at most
 	Output int64 // generated, at most, all choices together
-	Capped bool  // Output follows from a cap in the request itself
 
 	Choices   int64  // how many answers are generated side by side; at least 1
 	Stream    bool   // the answer is asked for as server-sent events
@@ -112,6 +110,7 @@ type Reading struct {
 	// Finished: the format's end marker was seen. An unfinished response was cut.
 	Finished bool
 	// Stopped: every choice gave its finish reason; nothing more is generated.
+	// Streams only.
 	Stopped bool
 	// Failure is an error inside a response with a good status, else nil.
 	Failure *Refusal

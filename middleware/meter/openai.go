@@ -28,13 +28,9 @@ type openAI struct {
 type cost struct {
 	choices int64 // answers side by side
 	output  int64 // tokens of one answer, at most
-	capped  bool
 }
 
 func (m openAI) Bound(r Request, o Options) (Bound, error) {
-	if len(r.Body) > MaxRequestBytes {
-		return Bound{}, &BodyError{Reason: fmt.Sprintf("it has %d bytes, more than %d", len(r.Body), MaxRequestBytes)}
-	}
 	req, err := readRequest(r.Body)
 	if err != nil {
 		return Bound{}, err
@@ -62,7 +58,7 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 	if err != nil {
 		return Bound{}, err
 	}
-	b.Input, b.Choices, b.Capped = t.sum, c.choices, c.capped
+	b.Input, b.Choices = t.sum, c.choices
 	b.Output = times(c.output, c.choices)
 	if plus(b.Input, b.Output) > budget.MaxTokens {
 		return Bound{}, &BodyError{Reason: fmt.Sprintf("it may cost more than %d tokens", int64(budget.MaxTokens))}
@@ -73,10 +69,14 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 	return b, nil
 }
 
-func (m openAI) Watch(b Bound, h http.Header, sent bool) Watch {
+func (m openAI) Streams(b Bound, h http.Header) bool {
 	// Some servers give a stream no type, or text/plain.
 	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	if media == "text/event-stream" || (b.Stream && media != "application/json") {
+	return media == "text/event-stream" || (b.Stream && media != "application/json")
+}
+
+func (m openAI) Watch(b Bound, h http.Header, sent bool) Watch {
+	if m.Streams(b, h) {
 		return newStreamWatch(b.Choices, sent && b.WithUsage != nil)
 	}
 	return newJSONWatch(m.generates)
@@ -129,7 +129,7 @@ func embeddingsCost(r *request, t *tally, _ Options) (cost, error) {
 	for _, alien := range [...]value{r.prompt, r.suffix} {
 		t.any(alien)
 	}
-	return cost{choices: 1, capped: true}, nil
+	return cost{choices: 1}, nil
 }
 
 // generation finds what the answers to a number of prompts may cost.
@@ -162,6 +162,7 @@ func generation(r *request, t *tally, o Options, prompts int64, zero bool) (cost
 // names, for it is the provider's choice which one counts. A cap of zero is
 // none, unless zero is known to be meant (a completion that echoes only).
 func outputCap(r *request, t *tally, o Options, zero bool) (c cost, err error) {
+	capped := false
 	for _, v := range [...]struct {
 		name string
 		v    value
@@ -174,10 +175,10 @@ func outputCap(r *request, t *tally, o Options, zero bool) (c cost, err error) {
 		if !ok {
 			return c, &BodyError{Reason: fmt.Sprintf("%q is not a whole number from 0 to %d", v.name, int64(budget.MaxTokens))}
 		}
-		c.output, c.capped = max(c.output, n), c.capped || n > 0 || zero
+		c.output, capped = max(c.output, n), capped || n > 0 || zero
 	}
 	switch {
-	case c.capped:
+	case capped:
 		return c, nil
 	case o.DefaultOutput > 0:
 		c.output = min(o.DefaultOutput, budget.MaxTokens)
