@@ -287,6 +287,12 @@ func TestFaultsOfTheCall(t *testing.T) {
 	require.ErrorAs(t, err, new(*meter.PathError))
 	require.Equal(t, tracked{rest: 10, closed: true}, *body)
 
+	r = request(context.Background(), "")
+	r.Body = io.NopCloser(io.LimitReader(letters{}, 64<<20+1))
+	_, err = l.guard.RoundTrip(r)
+	require.ErrorAs(t, err, new(*meter.BodyError))
+	require.ErrorContains(t, err, "longer than")
+
 	for _, model := range []string{strings.Repeat("m", 300), "a\\nb"} {
 		_, err := l.do(context.Background(), strings.Replace(prompt, "gpt-4o", model, 1))
 		var d *middleware.DeniedError

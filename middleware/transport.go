@@ -66,12 +66,14 @@ import (
 //     refusal that the meter knows to be free.
 //   - The hold, as assumed, for everything else: an attempt that ended in a
 //     timeout, a broken connection, a cut stream, an answer without readable
-//     usage, a 5xx. A stream that the caller gives up is charged by [OnAbort];
-//     if it was at its end already, Close reads the rest for up to a second.
+//     usage, a 5xx; or what a stream reported on the way, if that is more: it
+//     is no last word where the stream was cut or output came behind it. A
+//     stream that the caller gives up is charged by [OnAbort]; if it was at its
+//     end already, Close reads the rest for up to a second.
 //
 // A chat or completion stream is asked for its usage (stream_options), also if
 // the caller did not ask, and the extra chunk is taken out again. A host that
-// does not know the option is asked once.
+// does not know the option, and answers without it, is asked once.
 //
 // # What the caller owes
 //
