@@ -53,6 +53,9 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	report := book.Report()
 	end := conclude(sum, err, j.cause, &report)
 	end.Sent, end.Requests = j.sent.Load(), j.requests.Load()
+	if err := pin.sign(o.state, &report); err != nil {
+		end.fail(err)
+	}
 	if err := book.Close(); err != nil {
 		end.fail(fmt.Errorf("closing the book: %w", err))
 	}
@@ -70,14 +73,15 @@ func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, 
 	if err != nil {
 		return nil, openError(err)
 	}
+	report := book.Report()
 	err = pin.check(o.state) // another process may have been quicker
 	have, readErr := readPin(o.state)
 	switch err = errors.Join(err, readErr); {
 	case err != nil || have != nil:
-	case book.Report().Requests > 0:
+	case report.Requests > 0:
 		err = usageError("restore it, or name another directory with --state", "%s holds a book that is in use, but no run.json", o.state)
 	default:
-		err = pin.write(o.state)
+		err = pin.sign(o.state, &report)
 	}
 	if err != nil {
 		return nil, errors.Join(err, book.Close())
@@ -95,6 +99,9 @@ func openError(err error) error {
 		hint = "tollbook verify tells all that is damaged; nothing was changed"
 	case errors.Is(err, journal.ErrFull):
 		hint = "free space and run the same command again; nothing was sent"
+	}
+	if hint == "" {
+		return err
 	}
 	return &exitError{Code: exitCode(err), Err: err, Hint: hint}
 }

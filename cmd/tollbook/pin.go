@@ -10,11 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/journal/disk"
 )
 
 // pin is run.json: what a state directory was begun with and belongs to for
-// ever. It holds no secret.
+// ever, and what its last run left in the book. It holds no secret.
 type pin struct {
 	Version  int    `json:"version"`
 	Input    string `json:"input"` // SHA-256 of the file
@@ -22,6 +23,10 @@ type pin struct {
 	Provider string `json:"provider"`         // base URL, or "sim"
 	Out      string `json:"out"`              // relative to the state directory
 	Errors   string `json:"errors,omitempty"` // the same; empty if the lines go to Out
+
+	// A witness against a book that lost entries: these two only grow.
+	Book      string `json:"book"`      // its id
+	Confirmed int64  `json:"confirmed"` // tokens
 }
 
 const pinVersion = 1
@@ -55,6 +60,31 @@ func (p *pin) write(state string) error {
 		return err
 	}
 	return disk.Replace(disk.OS(), pinPath(state), append(text, '\n'))
+}
+
+// sign sets down what stands in the book.
+func (p *pin) sign(state string, r *budget.Report) error {
+	p.Book, p.Confirmed = r.Book, r.Tokens.Confirmed
+	return p.write(state)
+}
+
+// witness holds a book against what run.json, if there is one, says of it. As
+// a run may be on, run.json must have been read first.
+func (p *pin) witness(state string, r *budget.Report) error {
+	var err error
+	switch path := pinPath(state); {
+	case p == nil:
+		return nil
+	case r.Book == "":
+		err = fmt.Errorf("%s is there, but no segment of its book", path)
+	case r.Book != p.Book:
+		err = fmt.Errorf("%s is of book %s, and the book there is %s", path, p.Book, r.Book)
+	case r.Tokens.Confirmed < p.Confirmed:
+		err = fmt.Errorf("%s saw %s, and the book holds %s: entries of it are lost", path, count(p.Confirmed, "confirmed token"), group(r.Tokens.Confirmed))
+	default:
+		return nil
+	}
+	return &exitError{Code: exitBroken, Err: err, Hint: "restore the book from a copy; without it nobody knows what was spent"}
 }
 
 // check tells whether a run may go on with this state, without touching

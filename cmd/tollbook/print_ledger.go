@@ -84,8 +84,9 @@ func dict(m map[string]int64) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// verify prints what a check of every byte and every entry found.
-func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, asJSON bool) {
+// verify prints what a check of every byte and every entry found, and what
+// run.json knows that is lost.
+func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, lost error, asJSON bool) {
 	type findingJSON struct {
 		Segment string `json:"segment"`
 		Line    int64  `json:"line"`
@@ -106,6 +107,9 @@ func (u *ui) verify(bytes *journal.Audit, entries *budget.Audit, asJSON bool) {
 	}
 	for _, violation := range entries.Violations {
 		v.Violations = append(v.Violations, violation.String())
+	}
+	if lost != nil {
+		v.Violations = append(v.Violations, lost.Error())
 	}
 	if asJSON {
 		u.data(v)

@@ -64,7 +64,7 @@ func (f *ledgerFold) path(path string, stdin io.Reader) error {
 		return usageError("", "%w", err)
 	}
 	if stat.IsDir() {
-		return f.book(bookOf(path))
+		return f.book(path)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -95,36 +95,41 @@ func (f *ledgerFold) lines(name string, r io.Reader) error {
 
 // book folds all segments that a book keeps. It ends at damage, since what
 // stands behind it cannot be trusted.
-func (f *ledgerFold) book(dir string) error {
+func (f *ledgerFold) book(state string) error {
 	entries := 0
-	for entry, err := range (journal.Dir{Path: dir}).History() {
+	for entry, err := range (journal.Dir{Path: bookOf(state)}).History() {
 		entries++
 		switch {
 		case errors.Is(err, journal.ErrCorrupt):
 			f.faults = append(f.faults, err.Error())
 			return nil
 		case err != nil:
-			return notBook(dir, err)
+			return notBook(state, err)
 		}
 		f.audit.Add(entry)
 	}
 	if entries == 0 {
-		return notBook(dir, errNoSegments)
+		return notBook(state, errNoSegments)
 	}
 	return nil
 }
 
 var errNoSegments = errors.New("there are no segments")
 
-// notBook says what to give, where a directory holds no book.
-func notBook(dir string, err error) error {
-	switch stat, statErr := os.Stat(dir); {
+// notBook says what to give, where a directory holds no book. One that was the
+// state of a run has lost it.
+func notBook(state string, err error) error {
+	switch stat, statErr := os.Stat(state); {
 	case statErr == nil && !stat.IsDir():
 		err = errors.New("it is a file")
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoSegments):
 		return err
+	default:
+		if p, _ := readPin(state); p != nil {
+			return p.witness(state, &budget.Report{})
+		}
 	}
-	return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", dir, err)
+	return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", state, err)
 }
 
 // bookOf is the directory of a state's book; a book's own directory is itself.

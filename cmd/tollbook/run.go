@@ -234,7 +234,24 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 	if err := pin.check(o.state); err != nil {
 		return err
 	}
+	if err := checkBook(o.state); err != nil {
+		return openError(err)
+	}
 	return o.execute(ctx, ui, in, provider, pin, limits)
+}
+
+// checkBook checks the book of a state that was begun, before anything opens
+// it: opening mends, and goes on from what is there.
+func checkBook(state string) error {
+	have, err := readPin(state)
+	if have == nil {
+		return err
+	}
+	report, err := foldBook(state)
+	if err != nil {
+		return err
+	}
+	return have.witness(state, &report)
 }
 
 // pin is what the state directory of this run is to be pinned to.

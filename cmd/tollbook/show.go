@@ -21,7 +21,7 @@ In place of RID the custom_id of an item does, and shows all its reservations.`,
 			dir, name := bookOf(args[0]), args[1]
 			lives, err := findLives(journal.Dir{Path: dir}, name)
 			if err != nil {
-				return notBook(dir, err)
+				return notBook(args[0], err)
 			}
 			if len(lives) == 0 {
 				return fmt.Errorf("no reservation %s, and none for an item of that name, in %s", quote(name), dir)
@@ -56,10 +56,11 @@ func (l *life) state() string {
 // What a later segment repeats counts only where its original is gone.
 func findLives(dir journal.Dir, name string) ([]life, error) {
 	var lives []life
+	last := error(errNoSegments)
 	at := map[string]int{}
 	for e, err := range dir.History() {
-		if err != nil {
-			return nil, err
+		if last = err; err != nil {
+			break
 		}
 		i, known := at[e.RID]
 		switch {
@@ -76,5 +77,5 @@ func findLives(dir journal.Dir, name string) ([]life, error) {
 		}
 		lives[i].entries = append(lives[i].entries, e)
 	}
-	return lives, nil
+	return lives, last
 }

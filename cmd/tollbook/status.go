@@ -21,22 +21,31 @@ reservations and how far the shards are. It only reads, also while a run is on:
 then cursors may lag a second behind.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir := bookOf(args[0])
-			report, err := budget.Fold(journal.Dir{Path: dir}.Newest())
+			pin, pinErr := readPin(args[0])
+			report, err := foldBook(args[0])
 			if err != nil {
-				return notBook(dir, err)
-			}
-			if report.Book == "" {
-				return notBook(dir, errNoSegments)
+				return err
 			}
 			shards, err := checkpoint.Inspect(nil, args[0])
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 			ui.status(&report, shards, asJSON)
-			return nil
+			return errors.Join(pinErr, pin.witness(args[0], &report))
 		},
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// foldBook is the balance of a state's book, without opening it.
+func foldBook(state string) (budget.Report, error) {
+	report, err := budget.Fold(journal.Dir{Path: bookOf(state)}.Newest())
+	if err == nil && report.Book == "" {
+		err = errNoSegments
+	}
+	if err != nil {
+		return report, notBook(state, err)
+	}
+	return report, nil
 }

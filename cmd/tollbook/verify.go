@@ -21,12 +21,13 @@ is in use. Damage or any violation exits 5.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := journal.Dir{Path: bookOf(args[0])}
+			pin, pinErr := readPin(args[0])
 			bytes, err := dir.Verify()
 			if err != nil {
-				return notBook(dir.Path, err)
+				return notBook(args[0], err)
 			}
 			if bytes.Segments == 0 {
-				return notBook(dir.Path, errNoSegments)
+				return notBook(args[0], errNoSegments)
 			}
 			entries := budget.NewAudit()
 			for e, err := range dir.History() {
@@ -38,11 +39,15 @@ is in use. Damage or any violation exits 5.`,
 				}
 				entries.Add(e)
 			}
-			ui.verify(&bytes, entries, asJSON)
-			if bytes.Damaged() || len(entries.Violations) > 0 {
+			var lost error
+			if report := entries.Report(); !bytes.Damaged() {
+				lost = pin.witness(args[0], &report)
+			}
+			ui.verify(&bytes, entries, lost, asJSON)
+			if bytes.Damaged() || len(entries.Violations) > 0 || lost != nil {
 				return &exitError{Code: exitBroken}
 			}
-			return nil
+			return pinErr
 		},
 	}
 	jsonFlag(cmd, &asJSON)
