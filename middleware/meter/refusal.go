@@ -157,19 +157,22 @@ var faults = []string{
 	"OperationNotSupported",                        // Azure
 	"model_decommissioned", "model_terms_required", // Groq
 	"invalid_model", "invalid_request_message_order", "invalid_request_prompt", // Mistral
-	"BadRequestError",                         // vLLM
 	"InvalidParameter",                        // Volcengine
 	"INVALID_ARGUMENT", "FAILED_PRECONDITION", // Gemini, which bills no 400 at all
 }
 
 // faulty reports whether a 400 or 422 is surely about the request: it says so
-// by a code, or without a code of its own by the field at fault. The type
-// invalid_request_error alone does not: with it OpenAI also reports an answer
-// that ran into its limit ("Could not finish the message…"), and Anthropic one
-// that its filter held back.
+// by a code, or without a code of its own by the field at fault, or by vLLM's
+// type. The type invalid_request_error alone does not: with it OpenAI also
+// reports an answer that ran into its limit ("Could not finish the message…"),
+// and Anthropic one that its filter held back.
 func (p problem) faulty(status int) bool {
-	mute := !p.coded || p.words[0] == strconv.Itoa(status) || (p.words[0] != "" && p.words[0] == p.words[1])
-	return p.fields || p.has(faults) || (mute && p.param != "" && p.words[1] == "invalid_request_error")
+	if p.fields || p.has(faults) {
+		return true
+	}
+	code, kind := p.words[0], p.words[1]
+	mute := !p.coded || code == strconv.Itoa(status) || (code != "" && code == kind)
+	return mute && (kind == "BadRequestError" || (kind == "invalid_request_error" && p.param != ""))
 }
 
 // namesUsage reports whether it is about the option that asks for usage. What

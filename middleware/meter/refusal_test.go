@@ -41,6 +41,7 @@ func TestRefused(t *testing.T) {
 		{"Mistral", 400, `{"object":"error","message":"m","type":"invalid_model","code":1500}`, refusal{Unbilled: true, Code: "invalid_model"}},
 		{"Mistral, a number that says nothing", 422, `{"object":"error","message":"m","type":"invalid_request_error","param":"x","code":1210}`, refusal{Code: "invalid_request_error"}},
 		{"vLLM", 400, `{"object":"error","message":"m","type":"BadRequestError","param":null,"code":400}`, refusal{Unbilled: true, Code: "BadRequestError"}},
+		{"its type, another's code", 400, `{"error":{"message":"m","type":"BadRequestError","param":null,"code":"flagged"}}`, refusal{Code: "flagged"}},
 		{"Gemini", 400, `[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]`, refusal{Unbilled: true, Code: "INVALID_ARGUMENT"}},
 		{"by param", 400, `{"error":{"message":"m","type":"invalid_request_error","param":"messages[0].role","code":null}}`, refusal{Unbilled: true, Code: "invalid_request_error"}},
 		{"by param, the status for a code", 400, `{"error":{"message":"m","type":"invalid_request_error","param":"n","code":"400"}}`, refusal{Unbilled: true, Code: "invalid_request_error"}},
