@@ -24,7 +24,7 @@ func (e stopped) Unwrap() error { return e.error }
 var (
 	errDraining    = errors.New("the run is stopping")
 	errUnreachable = errors.New("the provider cannot be reached")
-	errKey         = errors.New("the provider refuses the API key, or wants one (HTTP 401)")
+	errRefused     = errors.New("the provider refuses the calls")
 	errOutage      = errors.New("the provider is in trouble")
 )
 
@@ -67,15 +67,15 @@ func wording(err error) string { return quoted.ReplaceAllString(err.Error(), `"â
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // reasonOf is the contract's word for a pause; empty if it is none, but a
-// fault that somebody must mend.
+// fault of our own.
 func reasonOf(cause error) string {
 	status, _ := errors.AsType[*retry.StatusError](cause)
 	switch {
-	case ourFault(cause), errors.Is(cause, errKey):
+	case ourFault(cause):
 		return ""
 	case errors.Is(cause, budget.ErrExhausted), errors.Is(cause, budget.ErrBusy):
 		return "budget"
-	case errors.Is(cause, errUnreachable), errors.Is(cause, errOutage):
+	case errors.Is(cause, errUnreachable), errors.Is(cause, errOutage), errors.Is(cause, errRefused):
 		return "provider"
 	case !middleware.IsPause(cause):
 		return ""

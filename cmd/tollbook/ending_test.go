@@ -35,7 +35,7 @@ func TestConclude(t *testing.T) {
 		"done":                            {nil, nil, nil, "done", "", exitDone, nil},
 		"interrupted":                     {interrupted, nil, nil, "interrupted", "", exitInterrupted, interrupted},
 		"budget":                          {paused(exhausted), nil, nil, "paused", "budget", exitPaused, exhausted},
-		"key refused":                     {paused(stopped{errKey}), stopped{errKey}, nil, "failed", "", exitFailed, stopped{errKey}},
+		"calls refused":                   {paused(stopped{errRefused}), stopped{errRefused}, nil, "paused", "provider", exitPaused, stopped{errRefused}},
 		"book cannot write":               {paused(refused), refused, nil, "failed", "", exitFailed, refused},
 		"done, a close unwritten":         {nil, nil, broken, "failed", "", exitFailed, broken}, // I5
 		"interrupted, a close unwritten":  {interrupted, nil, broken, "failed", "", exitFailed, broken},

@@ -29,7 +29,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	drain, abort, release := interrupts(ctx, ui)
 	defer release()
 
-	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
+	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, progress: new(checkpoint.Progress), pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
 	j.halt, j.cancel = context.WithCancel(drain)
 	defer j.cancel()
 	guard := middleware.Transport(book,
@@ -41,12 +41,14 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 		middleware.Retry(retry.Policy{Attempts: o.attempts, Before: j.before}))
 	j.client = &http.Client{Transport: guard, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
+	if p.key == "" && !o.sim {
+		ui.say("no API key: %s is not set, so calls go without one", o.keyEnv)
+	}
 	ui.say("%s, %s, %s", count(int64(in.Len()), "item"), count(int64(o.workers), "worker"), capsText(book.Limits()))
-	progress := new(checkpoint.Progress)
-	stop := ui.follow(in.Len(), func() snapshot { return look(progress, book) })
+	stop := ui.follow(in.Len(), func() snapshot { return look(j.progress, book) })
 	sum, err := checkpoint.RunTasks(drain, in, checkpoint.Options[item]{
 		Dir: o.state, Key: func(it item) string { return it.ID }, Shards: o.shards, Workers: o.workers, IsPause: isPause, Why: wording,
-		Outputs: o.outputs(), Abort: abort, Progress: progress,
+		Outputs: o.outputs(), Abort: abort, Progress: j.progress,
 	}, j.do)
 	stop()
 	guard.Wait()

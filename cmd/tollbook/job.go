@@ -29,6 +29,7 @@ type job struct {
 	attempts int  // an item may have
 	pace     *pacer
 	bounds   meter.Options
+	progress *checkpoint.Progress
 
 	// halt ends with the run's own end and with a pause that another item
 	// would not escape: then what waits is taken back.
@@ -39,6 +40,7 @@ type job struct {
 
 	sent     atomic.Int64 // items of which an attempt left
 	requests atomic.Int64 // attempts that left
+	answers  atomic.Int64 // of success
 	givenUp  atomic.Int64 // items in a row
 }
 
@@ -47,7 +49,7 @@ type job struct {
 //	an answer, or a refusal that no repetition would change   its output line
 //	still rate limited after all attempts                     later, in this run
 //	other trouble after all attempts                          a dead letter
-//	no budget, no quota, a key that is refused,
+//	no budget, no quota, a refusal of all calls,
 //	an end of the run, a fault of ours                        a pause
 func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
 	line, err := j.send(ctx, t)
@@ -79,12 +81,15 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 		}
 		attempts += max(1, int(booked.Attempts))
 		switch {
-		case err == nil && resp.status == http.StatusUnauthorized:
-			return checkpoint.Line{}, stopped{errKey}
+		case err == nil && j.refusesAll(resp.status):
+			return checkpoint.Line{}, stopped{fmt.Errorf("%w: HTTP %d %s", errRefused, resp.status, http.StatusText(resp.status))}
 		case err == nil && retry.StatusClass(resp.status, resp.header).Again():
 			return checkpoint.Line{}, j.stillFailing(attempts, resp)
 		case err == nil:
 			j.givenUp.Store(0)
+			if resp.status < 300 {
+				j.answers.Add(1)
+			}
 			return j.line(t.Key, booked.RID, resp)
 		case errors.Is(err, errBroken) && ctx.Err() == nil && attempts < j.attempts:
 			// The guard has handed this one on and closed its reservation, so
@@ -93,6 +98,20 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 			return checkpoint.Line{}, j.judge(ctx, err, attempts, booked)
 		}
 	}
+}
+
+// refusesAll reports whether a refusal is not the item's: a key is, until there
+// is a good one, and so are, as long as no item was ever answered, the signs of
+// a wrong address or of a key without rights.
+func (j *job) refusesAll(status int) bool {
+	switch {
+	case status == http.StatusUnauthorized:
+		return true
+	case status/100 == 3, status == http.StatusForbidden, status == http.StatusNotFound,
+		status == http.StatusMethodNotAllowed, status == http.StatusProxyAuthRequired:
+		return j.answers.Load() == 0 && j.progress.Counts().Done == 0
+	}
+	return false
 }
 
 // line is the output line of an item that has an answer.

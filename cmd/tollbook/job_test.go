@@ -30,7 +30,7 @@ const (
 func newJob(t *testing.T, drain context.Context, base http.RoundTripper, limit int64) (*job, *budget.Book) {
 	t.Helper()
 	book := budget.Memory(budget.Tokens(limit))
-	j := &job{provider: &provider{base: "http://host/v1"}, attempts: 3, pace: &pacer{}}
+	j := &job{provider: &provider{base: "http://host/v1"}, attempts: 3, pace: &pacer{}, progress: new(checkpoint.Progress)}
 	j.halt, j.cancel = context.WithCancel(drain)
 	t.Cleanup(j.cancel)
 	guard := middleware.Transport(book, middleware.Base(departures{base}), middleware.Retry(retry.Policy{Attempts: 3, FirstWait: -1, Before: j.before}))
@@ -65,7 +65,6 @@ func TestItemEnds(t *testing.T) {
 		"stream":                     {streamed, []providertest.Answer{providertest.SSE(chatChunk)}, `"content":"Hi"`, nil},
 		"stream asked, whole answer": {streamed, []providertest.Answer{providertest.JSON(200, chat)}, `"content":"Hi"`, nil},
 		"refused for good":           {nil, []providertest.Answer{providertest.JSON(400, `{"error":{"code":"bad"}}`)}, `"status_code":400`, nil},
-		"redirect":                   {nil, []providertest.Answer{{Status: 307, Header: http.Header{"Location": {"http://elsewhere/v1"}}, Parts: []providertest.Part{providertest.Text("{}")}}}, `"status_code":307`, nil},
 		"broken stream, then whole":  {streamed, []providertest.Answer{providertest.SSE(chatChunk).CutAt(20), providertest.SSE(chatChunk)}, `"content":"Hi"`, nil},
 		"page of a proxy, then JSON": {nil, []providertest.Answer{page, providertest.JSON(200, chat)}, `"status_code":200`, nil},
 		"error behind 200":           {nil, []providertest.Answer{providertest.JSON(200, `{"error":{"code":"x"}}`), page, page}, "", isDead(3)},
@@ -79,7 +78,7 @@ func TestItemEnds(t *testing.T) {
 		"empty account": {nil, []providertest.Answer{providertest.JSON(400, `{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}`)}, "", isQuota}, // case 39
 		"bad key": {nil, []providertest.Answer{providertest.JSON(401, `{"error":{"code":"invalid_api_key"}}`)}, "", func(t *testing.T, err error) {
 			assert.True(t, isPause(err), "the items are not to blame")
-			assert.Empty(t, reasonOf(err), "and time does not mend it")
+			assert.Equal(t, "provider", reasonOf(err))
 		}},
 		"money is needed": {nil, []providertest.Answer{providertest.JSON(402, `{}`)}, "", isQuota},
 		"come back later": {nil, []providertest.Answer{{Status: 429, Header: http.Header{"Retry-After": {"1800"}}, Parts: limited.Parts}}, "", func(t *testing.T, err error) { // case 41
@@ -151,6 +150,29 @@ func TestOutageIsAPause(t *testing.T) {
 		assert.True(t, isPause(err))
 		assert.Equal(t, "provider", reasonOf(err))
 	})
+}
+
+// Until the provider has answered an item, a refusal may be of all calls: a
+// wrong address, a key without rights. Later it is the item's own.
+func TestRefusalOfAllCallsIsAPause(t *testing.T) {
+	for _, status := range []int{301, 307, 403, 404, 405, 407} {
+		synctest.Test(t, func(t *testing.T) {
+			provider := providertest.New(providertest.Options{})
+			refusal := providertest.JSON(status, `{"detail":"Not Found"}`)
+			provider.Expect(t, refusal, providertest.JSON(200, chat), refusal)
+			j, _ := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+			_, err := j.do(t.Context(), task(t))
+			assert.True(t, isPause(err), "%d: %v", status, err)
+			assert.Equal(t, "provider", reasonOf(err))
+			j.halt, j.cancel = context.WithCancel(t.Context()) // the next run
+			_, err = j.do(t.Context(), task(t))
+			require.NoError(t, err)
+			line, err := j.do(t.Context(), task(t))
+			require.NoError(t, err, "%d", status)
+			assert.Contains(t, string(line.JSON), "Not Found")
+			j.cancel()
+		})
+	}
 }
 
 // An item that comes back after a rate limit is one item, however often it is sent.

@@ -100,6 +100,8 @@ func (c *conclusion) headline() string {
 		return "paused: the budget is used up"
 	case c.Reason == "quota":
 		return "paused: the provider's quota is used up"
+	case errors.Is(c.Err, errRefused):
+		return "paused: " + c.Err.Error()
 	case c.Reason == "provider":
 		return "paused: the provider is in trouble"
 	}
@@ -134,8 +136,6 @@ func (c *conclusion) hint(o *runOptions) string {
 	switch {
 	case c.State == "failed" && c.Report.Broken != nil:
 		return fmt.Sprintf("left open in the book, at the hold: %s; items that have their line are not sent again: %s", count(c.Report.Balance.Open, "call"), again)
-	case errors.Is(c.Err, errKey):
-		return fmt.Sprintf("put a good key into %s and %s", o.keyEnv, again)
 	case c.State == "failed":
 		return ""
 	case c.State == "interrupted":
@@ -150,6 +150,8 @@ func (c *conclusion) hint(o *runOptions) string {
 		default:
 			return fmt.Sprintf("a call that is left may cost %s: %s", amountText(e.Kind, e.Asked), again)
 		}
+	case errors.Is(c.Err, errRefused):
+		return fmt.Sprintf("check --base-url and the API key, in %s unless --api-key-env names another variable, and %s", o.keyEnv, again)
 	case c.Reason != "" && !c.RetryAt.IsZero():
 		return fmt.Sprintf("after %s %s", c.RetryAt.Format(time.RFC1123), again)
 	case c.Reason != "":
