@@ -47,7 +47,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	ui.say("%s, %s, %s", count(int64(in.Len()), "item"), count(int64(o.workers), "worker"), capsText(book.Limits()))
 	stop := ui.follow(in.Len(), func() snapshot { return look(j.progress, book) })
 	sum, err := checkpoint.RunTasks(drain, in, checkpoint.Options[item]{
-		Dir: o.state, Key: func(it item) string { return it.ID }, Shards: o.shards, Workers: o.workers, IsPause: isPause, Why: wording,
+		Dir: o.state, Key: func(it item) string { return it.ID }, Shards: o.shards, Workers: o.workers, IsPause: isPause, Why: wording, RetryDead: o.retryDead,
 		Outputs: o.outputs(), Abort: abort, Progress: j.progress,
 	}, j.do)
 	stop()

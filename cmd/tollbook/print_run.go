@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/checkpoint"
 )
 
 // runJSON is what run --json prints.
@@ -115,10 +116,18 @@ func countsText(c *conclusion) string {
 	if n.Pending > 0 {
 		parts = append(parts, fmt.Sprintf("%d to go", n.Pending))
 	}
-	if n.Failed+n.Dead > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", n.Failed+n.Dead))
+	return strings.Join(append(parts, lossesText(n)...), ", ")
+}
+
+// lossesText says how many items have ended without an answer.
+func lossesText(n checkpoint.Counts) (parts []string) {
+	if n.Failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d failed", n.Failed))
 	}
-	return strings.Join(parts, ", ")
+	if n.Dead > 0 {
+		parts = append(parts, fmt.Sprintf("%d dead", n.Dead))
+	}
+	return parts
 }
 
 // reasonsText lists reasons with their counts, the most frequent first.
@@ -159,7 +168,7 @@ func (c *conclusion) hint(o *runOptions) string {
 	case c.Counts.Retry > 0:
 		return fmt.Sprintf("the same command sends %s of the failed again; the first failed with: %v", count(int64(c.Counts.Retry), "item"), c.Err)
 	case c.Counts.Dead > 0:
-		return fmt.Sprintf("%s gave up after all attempts; why stands in %s", count(int64(c.Counts.Dead), "item"), filepath.Join(o.state, "shards", "marks.jsonl"))
+		return fmt.Sprintf("%s gave up after all attempts; why stands in %s, and --retry-dead sends what is dead again", count(int64(c.Counts.Dead), "item"), filepath.Join(o.state, "shards", "marks.jsonl"))
 	case c.Counts.Failed > 0:
 		return fmt.Sprintf("why they failed stands in %s; they are not sent again", cmp.Or(o.errors, o.out))
 	}

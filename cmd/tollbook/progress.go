@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -25,10 +24,7 @@ func (s snapshot) ended() int { return s.Done + s.Failed + s.Dead }
 
 // text is the part of a progress line behind the count of items.
 func (s snapshot) text() string {
-	var parts []string
-	if n := s.Failed + s.Dead; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", n))
-	}
+	parts := lossesText(s.Counts)
 	used := group(s.Tokens.Net)
 	if s.Limit >= 0 {
 		used += " of " + group(s.Limit)

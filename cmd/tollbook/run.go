@@ -26,6 +26,7 @@ type runOptions struct {
 	rpm, tpm        amountFlag
 	shards, workers int
 	attempts        int
+	retryDead       bool
 	timeout         time.Duration
 	baseURL, keyEnv string
 	keyNamed        bool // --api-key-env was given
@@ -46,10 +47,12 @@ func newRun(ui *ui) *cobra.Command {
 		Short: "Run a batch of LLM calls under a hard token budget",
 		Long: `Run the requests of an OpenAI Batch file against an OpenAI-compatible server,
 under a hard token budget. Answers go to the output file in Batch output format,
-one line for each custom_id, as they come; failed ones too, unless --errors
-names a file for them. The state directory keeps the books and how far the run
-is: stopped, paused or killed, the same command goes on, and finished items are
-not sent again.
+one line for each custom_id, as they come; refusals too, unless --errors names a
+file for them. An item that gives up after all its attempts has no line, it is
+dead: why stands in STATE/shards/marks.jsonl, and --retry-dead sends it again.
+
+The state directory keeps the books and how far the run is: stopped, paused or
+killed, the same command goes on, and finished items are not sent again.
 
 The budget is the total of the state directory, over all its runs. The input and
 the provider belong to a state directory for ever.
@@ -81,6 +84,7 @@ whole answer.`,
 	f.StringVar(&o.keyEnv, "api-key-env", defaultKeyEnv, "`name` of the environment variable that holds the API key")
 	f.BoolVar(&o.sim, "sim", false, "use the built-in simulated provider: no key, no network")
 	o.simOptions.flags(f, "sim-")
+	f.BoolVar(&o.retryDead, "retry-dead", false, "send items again that gave up after all their attempts")
 	f.BoolVar(&o.dryRun, "dry-run", false, "send nothing: say what the batch would cost at most")
 	f.BoolVar(&o.asJSON, "json", false, "print the summary as JSON on stdout")
 	return cmd
