@@ -25,6 +25,7 @@ var (
 	errDraining    = errors.New("the run is stopping")
 	errUnreachable = errors.New("the provider cannot be reached")
 	errRefused     = errors.New("the provider refuses the calls")
+	errLimited     = errors.New("the provider's rate limit lets nothing through")
 	errOutage      = errors.New("the provider is in trouble")
 )
 

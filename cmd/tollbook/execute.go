@@ -29,7 +29,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	drain, abort, release := interrupts(ctx, ui)
 	defer release()
 
-	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, progress: new(checkpoint.Progress), pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
+	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, progress: new(checkpoint.Progress), log: log, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
 	j.halt, j.cancel = context.WithCancel(drain)
 	defer j.cancel()
 	guard := middleware.Transport(book,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"strings"
@@ -30,6 +31,7 @@ type job struct {
 	pace     *pacer
 	bounds   meter.Options
 	progress *checkpoint.Progress
+	log      *slog.Logger
 
 	// halt ends with the run's own end and with a pause that another item
 	// would not escape: then what waits is taken back.
@@ -42,6 +44,7 @@ type job struct {
 	requests atomic.Int64 // attempts that left
 	answers  atomic.Int64 // of success
 	givenUp  atomic.Int64 // items in a row
+	limited  sync.Map     // the dryness of items that met the rate limit, by index
 }
 
 // do sends one item and says how it ended, in the words of checkpoint:
@@ -84,9 +87,10 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 		case err == nil && j.refusesAll(resp.status):
 			return checkpoint.Line{}, stopped{fmt.Errorf("%w: HTTP %d %s", errRefused, resp.status, http.StatusText(resp.status))}
 		case err == nil && retry.StatusClass(resp.status, resp.header).Again():
-			return checkpoint.Line{}, j.stillFailing(attempts, resp)
+			return checkpoint.Line{}, j.stillFailing(t, attempts, resp)
 		case err == nil:
 			j.givenUp.Store(0)
+			j.limited.Delete(t.Index)
 			if resp.status < 300 {
 				j.answers.Add(1)
 			}
@@ -128,17 +132,47 @@ func (j *job) line(id, rid string, resp *response) (checkpoint.Line, error) {
 
 // stillFailing is the error for an item whose last attempt got an answer that
 // may be another one next time.
-func (j *job) stillFailing(attempts int, resp *response) error {
+func (j *job) stillFailing(t checkpoint.Task[item], attempts int, resp *response) error {
 	err := retry.CheckStatus(resp.status, resp.header)
 	if resp.status != http.StatusTooManyRequests {
 		return j.giveUp(attempts, errors.New(err.Error())) // without its RetryAt
+	}
+	if j.limitedForGood(t) {
+		return stopped{fmt.Errorf("%w: %w", errLimited, err)}
 	}
 	at := middleware.RetryAt(err)
 	if at.IsZero() {
 		at = time.Now().Add(patience)
 	}
+	if soonest := time.Now().Add(min(time.Second<<min(max(t.Start-1, 0), 6), time.Minute)); at.Before(soonest) {
+		at = soonest
+	}
+	j.log.Warn("the provider limits the rate, so items wait and come back", "the first at", at.Format(time.TimeOnly))
 	return checkpoint.Later(at, err)
 }
+
+// limitedForGood reports whether an item came back to the rate limit again and
+// again while no other came through.
+func (j *job) limitedForGood(t checkpoint.Task[item]) bool {
+	now := dryness{answers: j.answers.Load(), start: t.Start}
+	since, _ := j.limited.LoadOrStore(t.Index, now)
+	if since := since.(dryness); since.answers == now.answers {
+		return t.Start-since.start >= maxComeBacks
+	}
+	j.limited.Store(t.Index, now)
+	return false
+}
+
+// dryness is since when nothing came through: what an item saw when it met the
+// rate limit first.
+type dryness struct {
+	answers int64
+	start   int
+}
+
+// maxComeBacks is how often an item comes back to a rate limit that lets
+// nothing through before the run pauses.
+const maxComeBacks = 3
 
 // giveUp makes an item a dead letter; where several in a row would become one,
 // it is a pause: an outage must neither eat the budget nor use up the items.

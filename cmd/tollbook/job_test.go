@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"testing"
@@ -30,7 +31,7 @@ const (
 func newJob(t *testing.T, drain context.Context, base http.RoundTripper, limit int64) (*job, *budget.Book) {
 	t.Helper()
 	book := budget.Memory(budget.Tokens(limit))
-	j := &job{provider: &provider{base: "http://host/v1"}, attempts: 3, pace: &pacer{}, progress: new(checkpoint.Progress)}
+	j := &job{provider: &provider{base: "http://host/v1"}, attempts: 3, pace: &pacer{}, progress: new(checkpoint.Progress), log: slog.New(slog.DiscardHandler)}
 	j.halt, j.cancel = context.WithCancel(drain)
 	t.Cleanup(j.cancel)
 	guard := middleware.Transport(book, middleware.Base(departures{base}), middleware.Retry(retry.Policy{Attempts: 3, FirstWait: -1, Before: j.before}))
@@ -188,6 +189,37 @@ func TestSentCountsItems(t *testing.T) {
 		}
 		assert.Equal(t, int64(1), j.sent.Load())
 		assert.Equal(t, provider.Seen().Requests, j.requests.Load())
+	})
+}
+
+// A rate limit that lets nothing through is a pause, and coming back to it
+// takes longer each time, whatever Retry-After says.
+func TestLastingRateLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := providertest.JSON(429, `{"error":{"code":"rate_limit_exceeded"}}`)
+		now.Header = http.Header{"Retry-After": {"0"}}
+		provider := providertest.New(providertest.Options{})
+		j, _ := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+		come := func(index, start int, answers ...providertest.Answer) error {
+			provider.Expect(t, answers...)
+			it := task(t)
+			it.Index, it.Start = index, start
+			_, err := j.do(t.Context(), it)
+			return err
+		}
+		for start := 1; start <= 3; start++ {
+			err := come(0, start, now, now, now)
+			assert.False(t, isPause(err), "start %d", start)
+			assert.WithinDuration(t, time.Now().Add(time.Second<<(start-1)), middleware.RetryAt(err), 0)
+		}
+		require.NoError(t, come(1, 1, providertest.JSON(200, chat)))
+		assert.False(t, isPause(come(0, 4, now, now, now)), "another item came through")
+		for start := 5; start <= 6; start++ {
+			assert.False(t, isPause(come(0, start, now, now, now)), "start %d", start)
+		}
+		err := come(0, 7, now, now, now)
+		assert.True(t, isPause(err))
+		assert.Equal(t, "quota", reasonOf(err))
 	})
 }
 

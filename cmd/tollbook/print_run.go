@@ -103,6 +103,8 @@ func (c *conclusion) headline() string {
 		return "paused: the provider's quota is used up"
 	case errors.Is(c.Err, errRefused):
 		return "paused: " + c.Err.Error()
+	case errors.Is(c.Err, errLimited):
+		return "paused: " + errLimited.Error()
 	case c.Reason == "provider":
 		return "paused: the provider is in trouble"
 	}
