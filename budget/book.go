@@ -64,6 +64,7 @@ type Book struct {
 	// What follows belongs to the leader.
 	ledger    *ledger
 	pos       journal.Pos
+	time      int64           // of the batch in hand, Unix microseconds
 	entries   []journal.Entry // of the batch in hand
 	undos     []undo          // and how to take them back
 	waiting   []*op
@@ -202,6 +203,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 
 // begin books the limits that were given and treats the orphans.
 func (b *Book) begin() error {
+	b.time = b.now()
 	for _, l := range b.limits {
 		if b.decide(&op{kind: opLimit, limit: l}); len(b.entries) > 0 {
 			if err := b.commit(); err != nil {
@@ -243,7 +245,8 @@ func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	o := op{kind: opReserve, rid: r.RID, request: r, priced: r.Cost > 0}
+	o := b.op(opReserve)
+	o.rid, o.request, o.priced = r.RID, r, r.Cost > 0
 	if b.pricer != nil && !o.priced {
 		o.price(b.pricer)
 	}
@@ -254,7 +257,7 @@ func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 		}
 		o.rid = id
 	}
-	_, h, err := b.do(ctx, &o)
+	_, h, err := b.do(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +301,9 @@ func (b *Book) SetLimit(ctx context.Context, l Limit) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	_, _, err := b.do(ctx, &op{kind: opLimit, limit: l})
+	o := b.op(opLimit)
+	o.limit = l
+	_, _, err := b.do(ctx, o)
 	return err
 }
 
@@ -321,7 +326,7 @@ func (b *Book) Limited(scope string, u Unit) bool {
 // Close returns what the first did.
 func (b *Book) Close() error {
 	b.closing.Do(func() {
-		b.do(b.ctx, &op{kind: opFinish})
+		b.do(b.ctx, b.op(opFinish))
 		if c, ok := b.journal.(interface{ Close() error }); ok {
 			b.closeErr = c.Close()
 		}
@@ -329,7 +334,7 @@ func (b *Book) Close() error {
 	return b.closeErr
 }
 
-// now is the time for the next entry, which never goes back.
+// now is the time for the next entries, which never goes back.
 func (b *Book) now() int64 { return max(b.clock().UnixMicro(), b.ledger.last) }
 
 // nextBatch names a batch: random once per book, then counted.

@@ -104,10 +104,10 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 
 // applyFrom stamps and applies the entries from index i on, all or none.
 func (b *Book) applyFrom(i int, h *hold) error {
-	now, undone := b.now(), len(b.undos)
+	undone := len(b.undos)
 	for j := i; j < len(b.entries); j++ {
 		e := &b.entries[j]
-		e.T = now
+		e.T = b.time
 		if h != nil {
 			e.RID = h.rid
 		}

@@ -72,10 +72,24 @@ const (
 	youLead  signal = true
 )
 
-// do runs one op to its answer. ctx ends the wait for room and nothing else:
-// what is in a leader's hands comes to its end.
-func (b *Book) do(ctx context.Context, ask *op) (Receipt, *hold, error) {
-	o := b.op(ask)
+// op returns an op to be filled in and given to do. Ops are reused, so that a
+// call allocates none and copies little; each book has its own, because a
+// channel of one synctest bubble must not turn up in another. The channel holds
+// what can be on its way at one time: the lead, the answer, and the answer to a
+// cancel.
+func (b *Book) op(kind opKind) *op {
+	o, _ := b.ops.Get().(*op)
+	if o == nil {
+		o = &op{done: make(chan signal, 3)}
+	}
+	o.kind = kind
+	return o
+}
+
+// do runs one op to its answer, after which the op is no longer the caller's.
+// ctx ends the wait for room and nothing else: what is in a leader's hands comes
+// to its end.
+func (b *Book) do(ctx context.Context, o *op) (Receipt, *hold, error) {
 	switch {
 	case o.kind == opReserve && o.request.MaxWait > 0:
 		b.post(o)
@@ -91,21 +105,6 @@ func (b *Book) do(ctx context.Context, ask *op) (Receipt, *hold, error) {
 	*o = op{done: o.done}
 	b.ops.Put(o)
 	return receipt, h, err
-}
-
-// op makes ask an op that can be queued. Ops are reused, so that a call
-// allocates none; each book has its own, because a channel of one synctest
-// bubble must not turn up in another. The channel holds what can be on its way
-// at one time: the lead, the answer, and the answer to a cancel.
-func (b *Book) op(ask *op) *op {
-	o, _ := b.ops.Get().(*op)
-	if o == nil {
-		o = &op{done: make(chan signal, 3)}
-	}
-	done := o.done
-	*o = *ask
-	o.done = done
-	return o
 }
 
 // awaitRoom waits for the answer to a reserve that may be kept waiting, and

@@ -97,12 +97,14 @@ func (p OrphanPolicy) String() string {
 // Report returns the state of the book after the last durable batch.
 func (b *Book) Report() Report {
 	var r Report
-	b.do(b.ctx, &op{kind: opRead, read: func(l *ledger) {
+	o := b.op(opRead)
+	o.read = func(l *ledger) {
 		r = l.report()
 		r.Orphans = slices.Clone(b.orphans)
 		r.Waiting = len(b.waiting)
 		r.Broken, r.Recovery = b.broken, b.recovery
-	}})
+	}
+	b.do(b.ctx, o)
 	return r
 }
 

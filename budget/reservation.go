@@ -98,8 +98,12 @@ func note(s string) string {
 	if len(s) > 128 {
 		s = s[:128]
 	}
+	bad := func(r rune) bool { return r == utf8.RuneError || unicode.IsControl(r) }
+	if strings.IndexFunc(s, bad) < 0 {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || unicode.IsControl(r) {
+		if bad(r) {
 			return -1
 		}
 		return r
@@ -164,7 +168,9 @@ func (r *Reservation) RID() string { return r.rid }
 // ([ErrExhausted], [ErrBusy]); after one that surely was not billed nothing
 // more is held. why is a word for the entry ("timeout", "429").
 func (r *Reservation) Extend(ctx context.Context, last Outcome, why string) error {
-	_, err := r.do(ctx, &op{kind: opExtend, last: last, why: note(why)})
+	o := r.book.op(opExtend)
+	o.last, o.why = last, note(why)
+	_, err := r.do(ctx, o)
 	return err
 }
 
@@ -178,8 +184,10 @@ func (r *Reservation) Settle(ctx context.Context, u Usage) (Receipt, error) {
 	if err := u.Check(); err != nil {
 		return Receipt{}, err
 	}
-	u.Ref, u.Why = note(u.Ref), note(u.Why)
-	return r.do(ctx, &op{kind: opSettle, usage: u})
+	o := r.book.op(opSettle)
+	o.usage = u
+	o.usage.Ref, o.usage.Why = note(u.Ref), note(u.Why)
+	return r.do(ctx, o)
 }
 
 // Refund closes the reservation and gives the hold back: last says why its
@@ -187,14 +195,16 @@ func (r *Reservation) Settle(ctx context.Context, u Usage) (Receipt, error) {
 // that may have been billed stay charged at their holds; it is booked as a
 // settle then, and the receipt says so.
 func (r *Reservation) Refund(ctx context.Context, last Outcome, why string) (Receipt, error) {
-	return r.do(ctx, &op{kind: opRefund, last: last, why: note(why)})
+	o := r.book.op(opRefund)
+	o.last, o.why = last, note(why)
+	return r.do(ctx, o)
 }
 
 // Close is what one defers: a reservation still open is charged at its hold,
 // as assumed, because whoever got here without a result does not know that
 // nothing was billed. After a settle or refund it does nothing.
 func (r *Reservation) Close() error {
-	_, err := r.do(context.Background(), &op{kind: opClose})
+	_, err := r.do(context.Background(), r.book.op(opClose))
 	return err
 }
 
@@ -202,7 +212,7 @@ func (r *Reservation) Close() error {
 // refunded amount, as assumed, once; of a reservation never refunded it books
 // nothing, so the ordinary success path may call it unconditionally.
 func (r *Reservation) Reclaim(ctx context.Context) (Receipt, error) {
-	return r.do(ctx, &op{kind: opReclaim})
+	return r.do(ctx, r.book.op(opReclaim))
 }
 
 // Adjust replaces an assumed figure by what evidence says, once per evidence
@@ -211,13 +221,15 @@ func (r *Reservation) Adjust(ctx context.Context, e Evidence) (Receipt, error) {
 	if err := e.check(); err != nil {
 		return Receipt{}, err
 	}
-	e.Usage.Ref, e.Usage.Why = note(e.Usage.Ref), note(e.Usage.Why)
-	return r.do(ctx, &op{kind: opAdjust, evidence: e})
+	o := r.book.op(opAdjust)
+	o.evidence = e
+	o.evidence.Usage.Ref, o.evidence.Usage.Why = note(e.Usage.Ref), note(e.Usage.Why)
+	return r.do(ctx, o)
 }
 
 // Receipt returns what is booked so far, also of an open reservation.
 func (r *Reservation) Receipt(ctx context.Context) (Receipt, error) {
-	return r.do(ctx, &op{kind: opReceipt})
+	return r.do(ctx, r.book.op(opReceipt))
 }
 
 func (r *Reservation) do(ctx context.Context, o *op) (Receipt, error) {

@@ -14,6 +14,7 @@ import (
 // serve brings every op of a batch to its answer, or into the waiting line.
 func (b *Book) serve(batch []*op) {
 	for b.inHand = batch; len(b.inHand) > 0 || b.freed; {
+		b.time = b.now()
 		for _, o := range b.inHand {
 			b.decide(o)
 		}
