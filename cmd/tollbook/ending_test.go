@@ -35,6 +35,7 @@ func TestConclude(t *testing.T) {
 		"done":                            {nil, nil, nil, "done", "", exitDone, nil},
 		"interrupted":                     {interrupted, nil, nil, "interrupted", "", exitInterrupted, interrupted},
 		"budget":                          {paused(exhausted), nil, nil, "paused", "budget", exitPaused, exhausted},
+		"rate limited":                    {paused(stopped{errLimited}), stopped{errLimited}, nil, "paused", "quota", exitPaused, stopped{errLimited}},
 		"calls refused":                   {paused(stopped{errRefused}), stopped{errRefused}, nil, "paused", "provider", exitPaused, stopped{errRefused}},
 		"book cannot write":               {paused(refused), refused, nil, "failed", "", exitFailed, refused},
 		"done, a close unwritten":         {nil, nil, broken, "failed", "", exitFailed, broken}, // I5
@@ -51,6 +52,9 @@ func TestConclude(t *testing.T) {
 			assert.Equal(t, c.reason, got.Reason)
 			assert.Equal(t, c.code, got.code)
 			assert.Equal(t, c.told, got.Err, "the cause, once")
+			if s, ok := c.told.(stopped); ok && c.reason != "budget" {
+				assert.Contains(t, got.headline(), s.Error())
+			}
 			helpless := c.state == "done" || errors.Is(c.told, full) && c.broken == nil
 			assert.Equal(t, helpless, got.hint(&runOptions{}) == "", "what to do next")
 		})

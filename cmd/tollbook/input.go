@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -47,6 +48,13 @@ type input struct {
 // openInput reads and checks the whole file. The error names every faulty line
 // (up to maxProblems), before any call is made.
 func openInput(path string) (in *input, err error) {
+	stat, err := os.Stat(path) // before it is opened: a pipe would wait for its writer
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file; it is read more than once, so save a stream to a file first", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -56,12 +64,8 @@ func openInput(path string) (in *input, err error) {
 			f.Close()
 		}
 	}()
-	stat, err := f.Stat()
-	if err != nil {
+	if stat, err = f.Stat(); err != nil {
 		return nil, err
-	}
-	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file; it is read more than once, so save a stream to a file first", path)
 	}
 	in = &input{file: f, stat: stat}
 	return in, in.check(path)
@@ -72,6 +76,9 @@ func (in *input) check(path string) error {
 	faults := &inputError{}
 	sum := sha256.New()
 	lines := lineReader{r: bufio.NewReaderSize(io.TeeReader(in.file, sum), 1<<20)}
+	if head, _ := lines.r.Peek(2); string(head) == "\x1f\x8b" {
+		return fmt.Errorf("%s is compressed with gzip; unpack it first", path)
+	}
 	seed := maphash.MakeSeed()
 	var ids []uint64 // hash of each custom_id, only while checking
 	for {
@@ -279,6 +286,8 @@ func stringField(fields map[string]json.RawMessage, name string, to *string) err
 		return fmt.Errorf("%s is empty", name)
 	case len(*to) > maxName:
 		return fmt.Errorf("%s is %d bytes long, at most %d are possible", name, len(*to), maxName)
+	case strings.Count(*to, "\ufffd") > bytes.Count(raw, []byte("\ufffd"))+bytes.Count(bytes.ToLower(raw), []byte(`\ufffd`)):
+		return fmt.Errorf("%s holds half a character, a surrogate without its other half", name)
 	case strings.ContainsFunc(*to, unicode.IsControl):
 		return fmt.Errorf("%s %s holds a control character", name, quote(*to))
 	}

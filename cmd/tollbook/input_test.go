@@ -35,6 +35,8 @@ func TestInputFaults(t *testing.T) {
 	for name, c := range map[string]struct{ content, want string }{
 		"empty file":        {"", "holds no requests"},
 		"blank lines only":  {"\n \r\n\n", "holds no requests"},
+		"gzip":              {"\x1f\x8b\x08", "is compressed with gzip; unpack it first"},
+		"half a character":  {request(`\ud83d`), "line 1: custom_id holds half a character, a surrogate without its other half"},
 		"cut JSON":          {a + request("b")[:40] + "\n" + request("c"), `line 2: it is not JSON: unexpected end of JSON input, at byte 40 of 40`},
 		"bad JSON":          {a + request("b", `"method"`, "method"), "line 2: it is not JSON: invalid character 'm' looking for beginning of object key string, at byte 20 of"},
 		"two on one line":   {request("a") + request("b"), "line 1: it is not JSON: invalid character '{' after top-level value"},

@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// interrupts turns ctrl-c and SIGTERM into the two ways a run ends early: the
+// interrupts turns ctrl-c, SIGTERM and SIGHUP into the two ways a run ends early: the
 // first ends drain, after which nothing new starts and running calls finish;
 // the second closes abort, which cuts them. A third has its usual effect.
 // Call release when the run is over.
 func interrupts(parent context.Context, ui *ui) (drain context.Context, abort <-chan struct{}, release func()) {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	drain, cancel := context.WithCancel(parent)
 	cut, over, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	next := func() bool {

@@ -144,6 +144,24 @@ func (p *pin) checkNew(state string) error {
 	return nil
 }
 
+// checkOutput refuses what cannot keep lines.
+func checkOutput(flag, path string) error {
+	_, linkErr := os.Lstat(path)
+	stat, err := os.Stat(path)
+	what := ""
+	switch {
+	case path == "-":
+		what = "lines go to a file, which a later run reads"
+	case err == nil && !stat.Mode().IsRegular():
+		what = "it is not a regular file"
+	case err != nil && linkErr == nil:
+		what = "it is a link to nothing"
+	default:
+		return nil
+	}
+	return usageError("name a file", "%s %s: %s", flag, path, what)
+}
+
 // toState makes a path relative to the state directory, so that the two can be
 // moved together. Where that cannot be said, it is absolute.
 func toState(state, path string) (string, error) {

@@ -99,12 +99,12 @@ func (c *conclusion) headline() string {
 		return "interrupted"
 	case c.Reason == "budget":
 		return "paused: the budget is used up"
+	case errors.Is(c.Err, errLimited):
+		return "paused: " + errLimited.Error()
 	case c.Reason == "quota":
 		return "paused: the provider's quota is used up"
 	case errors.Is(c.Err, errRefused):
 		return "paused: " + c.Err.Error()
-	case errors.Is(c.Err, errLimited):
-		return "paused: " + errLimited.Error()
 	case c.Reason == "provider":
 		return "paused: the provider is in trouble"
 	}

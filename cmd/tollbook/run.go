@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -123,13 +124,18 @@ func (o *runOptions) defaults() error {
 			return usageError("", "--%s is %d, expected 1 to %d", f.name, f.n, f.most)
 		}
 	}
-	if filepath.Base(o.errors) == filepath.Base(o.out) {
-		return usageError("", "--out %s and --errors %s must have different names", o.out, o.errors)
-	}
 	if o.timeout <= 0 {
 		return usageError("for example --timeout 90s", "--timeout is %v, expected a time above 0", o.timeout)
 	}
-	return nil
+	switch stat, err := os.Stat(o.state); {
+	case err == nil && !stat.IsDir():
+		return usageError("", "--state %s: it is a file", o.state)
+	case o.errors == "":
+		return checkOutput("--out", o.out)
+	case filepath.Base(o.errors) == filepath.Base(o.out):
+		return usageError("", "--out %s and --errors %s must have different names", o.out, o.errors)
+	}
+	return cmp.Or(checkOutput("--out", o.out), checkOutput("--errors", o.errors))
 }
 
 // limits reads the budgets.

@@ -30,6 +30,9 @@ func (o *simOptions) flags(set *pflag.FlagSet, prefix string) {
 }
 
 func (o *simOptions) provider() (*providertest.Provider, error) {
+	if o.latency < 0 {
+		return nil, usageError("", "the latency is %v, expected none or a time above 0", o.latency)
+	}
 	faults, err := providertest.ParseFaults(o.faults)
 	if err != nil {
 		return nil, usageError("for example 429=0.1,cut=0.02", "%w", err)
@@ -53,11 +56,14 @@ completions and embeddings, JSON and streams, deterministic from a seed.
 With port 0 the first line on stdout is the address it listens on.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := net.ResolveTCPAddr("tcp", addr); err != nil {
+				return usageError("for example 127.0.0.1:4010", "--addr %s: %w", quote(addr), err)
+			}
 			provider, err := options.provider()
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
 			return serveSim(ctx, ui, provider, addr)
 		},
