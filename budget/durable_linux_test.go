@@ -25,7 +25,7 @@ func BenchmarkDurable(b *testing.B) {
 			}
 			defer book.Close()
 			bare := newBareLog(b)
-			line := make([]byte, 230) // the mean of a reserve and a settle line
+			line := make([]byte, 230)    // the mean of a reserve and a settle line
 			pairs := max(workers*32, 64) // as many a goroutine as make its start not count
 			var ours, theirs time.Duration
 			b.ResetTimer()
