@@ -17,7 +17,6 @@ type lineReader struct {
 	number int   // of the line last read, from 1
 	start  int64 // offset where it starts
 	offset int64 // offset behind it
-	ended  bool  // it has its newline
 	buf    []byte
 }
 
@@ -29,10 +28,8 @@ var errLongLine = fmt.Errorf("the line is longer than %d MiB", maxLine>>20)
 func (l *lineReader) next() ([]byte, error) {
 	l.buf, l.start = l.buf[:0], l.offset
 	long := false
-	var part []byte
 	for {
-		var err error
-		part, err = l.r.ReadSlice('\n')
+		part, err := l.r.ReadSlice('\n')
 		l.offset += int64(len(part))
 		if long = long || len(l.buf)+len(part) > maxLine; !long {
 			l.buf = append(l.buf, part...)
@@ -46,14 +43,16 @@ func (l *lineReader) next() ([]byte, error) {
 		break
 	}
 	l.number++
-	l.ended = bytes.HasSuffix(part, []byte{'\n'})
 	if long {
 		return nil, errLongLine
 	}
 	return trim(l.buf), nil
 }
 
+// byteOrderMark is what some editors and servers put before UTF-8 text.
+const byteOrderMark = "\ufeff"
+
 // trim cuts JSON's white space around a line, and a byte order mark before it.
 func trim(line []byte) []byte {
-	return bytes.Trim(bytes.TrimPrefix(line, []byte("\ufeff")), " \t\r\n")
+	return bytes.Trim(bytes.TrimPrefix(line, []byte(byteOrderMark)), " \t\r\n")
 }

@@ -76,7 +76,7 @@ func (p *pin) witness(state string, r *budget.Report) error {
 	case p == nil:
 		return nil
 	case r.Book == "":
-		err = fmt.Errorf("%s is there, but no segment of its book", path)
+		err = fmt.Errorf("%s is there, but its book is missing or empty", path)
 	case r.Book != p.Book:
 		err = fmt.Errorf("%s is of book %s, and the book there is %s", path, p.Book, r.Book)
 	case r.Tokens.Confirmed < p.Confirmed:

@@ -67,11 +67,11 @@ func (u *ui) summary(c *conclusion, o *runOptions) {
 	if n := len(r.Orphans); n > 0 {
 		u.say("in flight when an earlier run ended, and charged the hold because nobody knows the bill: %s", count(int64(n), "call"))
 	}
-	if n.Items > 0 {
-		u.say("%s: %s", c.headline(), countsText(c))
-	} else { // it failed before it looked at any
+	if n.Items == 0 { // it failed before it looked at any
 		u.say("%s", c.headline())
+		return
 	}
+	u.say("%s: %s", c.headline(), countsText(c))
 	u.say("sent %s in %s; the book stands at %s", count(c.Sent, "item"), count(c.Requests, "request"), balanceText(r.Balance))
 	for _, l := range r.Limits {
 		u.say("limit %s", limitText(l))
@@ -82,9 +82,7 @@ func (u *ui) summary(c *conclusion, o *runOptions) {
 	if len(r.Unknown) > 0 {
 		u.say("charged what they held, because the bill is not known: %s", reasonsText(r.Unknown))
 	}
-	if n.Items > 0 {
-		u.say("answers are in %s, books in %s", o.out, o.state)
-	}
+	u.say("answers are in %s, books in %s", o.out, o.state)
 	if hint := c.hint(o); hint != "" {
 		u.hint("%s", hint)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -111,6 +112,10 @@ func (f *ledgerFold) book(state string) error {
 	if entries == 0 {
 		return notBook(state, errNoSegments)
 	}
+	for range (journal.Dir{Path: bookOf(state)}).Newest() {
+		return nil
+	}
+	f.faults = append(f.faults, state+": the newest segment is empty")
 	return nil
 }
 
@@ -122,6 +127,8 @@ func notBook(state string, err error) error {
 	switch stat, statErr := os.Stat(state); {
 	case statErr == nil && !stat.IsDir():
 		err = errors.New("it is a file")
+	case errors.Is(err, syscall.EISDIR):
+		return &exitError{Code: exitBroken, Err: err, Hint: "a directory stands in the place of a segment"}
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoSegments):
 		return err
 	default:

@@ -19,6 +19,9 @@ const maxAnswer = 128 << 20
 // an output line holds whole answers.
 func assemble(r io.Reader) ([]byte, error) {
 	events := eventReader{r: bufio.NewReader(io.LimitReader(r, maxAnswer))}
+	if head, _ := events.r.Peek(len(byteOrderMark)); string(head) == byteOrderMark {
+		events.r.Discard(len(byteOrderMark))
+	}
 	var a assembly
 	for {
 		data, err := events.next()

@@ -60,6 +60,12 @@ data: [DONE]
 	}
 }
 
+func TestAssembleByteOrderMark(t *testing.T) {
+	got, err := assemble(strings.NewReader("\ufeffdata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"))
+	require.NoError(t, err)
+	assert.Contains(t, string(got), `"content":"Hi"`)
+}
+
 func TestAssembleRefusesHalfAnswers(t *testing.T) {
 	chunk := "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\n"
 	for name, c := range map[string]struct {

@@ -35,7 +35,7 @@ is in use. Damage or any violation exits 5.`,
 					break // Verify has told of it
 				}
 				if err != nil {
-					return err
+					return notBook(args[0], err)
 				}
 				entries.Add(e)
 			}
