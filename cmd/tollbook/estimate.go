@@ -58,12 +58,13 @@ func estimateInput(in *input, o meter.Options) (*estimate, error) {
 		if err := group.Wait(); err != nil {
 			return nil, err
 		}
-		for _, b := range bounds {
+		for i, b := range bounds {
 			if b.refused != nil {
-				faults.add("item "+quote(b.id), b.refused)
-				if _, ok := errors.AsType[*meter.UncappedError](b.refused); ok {
+				if e, ok := errors.AsType[*meter.UncappedError](b.refused); ok {
+					b.refused = fmt.Errorf("it names no output cap, and how much model %s gives at most is not known", quote(e.Model))
 					hint = "name a cap in the requests, or reserve one for all with --max-output"
 				}
+				faults.add(in.where(from+i), b.refused)
 			} else if err := e.add(b); err != nil {
 				return nil, err
 			}

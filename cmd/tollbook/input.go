@@ -189,6 +189,18 @@ func (in *input) At(i int) (item, error) {
 	return it, nil
 }
 
+// where says on which line item i is. It reads the file up to there: it is for
+// errors.
+func (in *input) where(i int) string {
+	lines := lineReader{r: bufio.NewReader(io.NewSectionReader(in.file, 0, in.starts[i+1]))}
+	for lines.offset <= in.starts[i] {
+		if _, err := lines.next(); err != nil {
+			break
+		}
+	}
+	return fmt.Sprintf("%s: line %d", in.file.Name(), lines.number)
+}
+
 // Close closes the file.
 func (in *input) Close() error { return in.file.Close() }
 

@@ -113,6 +113,10 @@ func TestInputRandomAccess(t *testing.T) {
 		assert.Equal(t, map[bool]string{true: "/v1/embeddings", false: "/v1/chat/completions"}[i == 1], it.URL)
 	}
 
+	assert.Equal(t, path+": line 1", in.where(0))
+	assert.Equal(t, path+": line 3", in.where(1))
+	assert.Equal(t, path+": line 4", in.where(2))
+
 	require.NoError(t, os.Chtimes(path, time.Time{}, time.Unix(1, 0)))
 	_, err = in.At(0)
 	assert.ErrorContains(t, err, "changed while the run was reading it")

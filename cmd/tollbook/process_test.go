@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +60,9 @@ func (p *process) says(text string) {
 	}
 }
 
-func (p *process) interrupt() { require.NoError(p.t, p.cmd.Process.Signal(os.Interrupt)) }
+func (p *process) interrupt() { p.signal(os.Interrupt) }
+
+func (p *process) signal(s os.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
 
 // exit waits for the end and returns the exit code.
 func (p *process) exit() int {
@@ -119,6 +122,16 @@ func TestInterruptDrains(t *testing.T) {
 	assert.Equal(t, exitDone, run.exit())
 	assert.Equal(t, 10, run.summary().Done)
 	assert.Zero(t, provider.Seen().FullAgain, "no finished item was sent again")
+}
+
+// A terminal that goes away is a stop like others.
+func TestHangUpDrains(t *testing.T) {
+	provider, args := batch(t, 200*time.Millisecond)
+	run := start(t, args...)
+	arrived(t, provider, 3)
+	run.signal(syscall.SIGHUP)
+	assert.Equal(t, exitInterrupted, run.exit())
+	assert.Zero(t, run.summary().Open)
 }
 
 func TestSecondInterruptStopsAtOnce(t *testing.T) {
