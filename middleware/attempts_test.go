@@ -103,7 +103,7 @@ func TestDeadConnectionIsTriedAgain(t *testing.T) {
 			})))
 			resp, err := l.do(context.Background(), prompt)
 			if !reused {
-				require.ErrorContains(t, err, "idle")
+				require.Error(t, err)
 				l.tokens(0, hold(t, prompt))
 				return
 			}

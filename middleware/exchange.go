@@ -20,6 +20,7 @@ import (
 // exchange is one attempt on the wire. It is also the body of the response, as
 // the base gave it: reads are timed, and Close ends the attempt.
 type exchange struct {
+	to      *url.URL
 	ctx     context.Context // of this attempt alone
 	cancel  context.CancelCauseFunc
 	unwatch func() bool // stops cancelling with the caller's context
@@ -39,7 +40,7 @@ type exchange struct {
 // response's header is there. The caller's request is not changed.
 func (g *Guard) send(req *http.Request, body []byte) *exchange {
 	caller := req.Context()
-	x := &exchange{idle: g.idle}
+	x := &exchange{to: req.URL, idle: g.idle}
 	x.sent.rest.Reset(body)
 	x.sent.size = len(body)
 	// Not a child of the caller's context: that one's end is to be booked
@@ -65,11 +66,12 @@ func (g *Guard) send(req *http.Request, body []byte) *exchange {
 		defer timer.Stop()
 	}
 	x.resp, x.err = g.base.RoundTrip(out)
-	if x.err == nil && x.resp == nil {
-		x.err = errors.New("middleware: the base transport returned neither response nor error")
-	}
-	if x.err != nil {
+	switch {
+	case x.err != nil:
 		x.err = x.cause(x.err)
+		return x
+	case x.resp == nil:
+		x.err = errors.New("middleware: the base transport returned neither response nor error")
 		return x
 	}
 	// Not every base keeps to the contract that neither is nil.
@@ -116,11 +118,7 @@ func (x *exchange) cause(err error) error {
 	if x.ctx.Err() != nil {
 		return context.Cause(x.ctx)
 	}
-	if u, ok := err.(*url.Error); ok {
-		err = withoutQuery(u)
-	} else if u, ok := errors.AsType[*url.Error](err); ok {
-		err = concealed{withoutQuery(u), err}
-	}
+	err = worded(x.to, err)
 	if x.reused.Load() && !x.answered.Load() && !retry.Classify(err).Again() {
 		// The server gave up a connection that was kept alive, most likely
 		// before it saw the request; net/http has no type for that.
@@ -257,20 +255,3 @@ type staleError struct{ error }
 
 func (e staleError) Unwrap() error   { return e.error }
 func (e staleError) Retryable() bool { return true }
-
-// concealed is an error whose text may hold an API key, because it wraps one
-// that does: it reads as that one without the key, and is all that it was.
-type concealed struct{ text, whole error }
-
-func (e concealed) Error() string   { return e.text.Error() }
-func (e concealed) Unwrap() []error { return []error{e.text, e.whole} }
-
-// withoutQuery takes out of an error what may hold an API key.
-func withoutQuery(e *url.Error) error {
-	u, err := url.Parse(e.URL)
-	if err != nil {
-		return e.Err
-	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	return &url.Error{Op: e.Op, URL: u.String(), Err: e.Err}
-}

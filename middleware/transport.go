@@ -51,7 +51,9 @@ import (
 //     budget is one; so are a provider's quota, a spend limit, an empty
 //     account, and a wait longer than the longest or past the deadline of the
 //     context.
-//   - Any other error, of the network or of the context.
+//   - Any other error, of the network or of the context. What a base says of
+//     one may quote an answer, so it is worded anew; errors.Is and errors.As
+//     find the base's own.
 //
 // An SDK that retries by itself would take an error for one of the network. The
 // official ones (recognized by the header X-Stainless-Lang) get denials and
@@ -115,7 +117,8 @@ func (g *Guard) CloseIdleConnections() {
 func (g *Guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	m, err := meter.For(req, g.routes...)
 	if m == nil && err == nil {
-		return g.base.RoundTrip(req)
+		resp, err := g.base.RoundTrip(req)
+		return resp, worded(req.URL, err)
 	}
 	if req.Body != nil {
 		defer req.Body.Close() // as the contract has it, refused or not
