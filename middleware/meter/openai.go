@@ -48,6 +48,7 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 		return Bound{}, err
 	}
 	t := newTally(model, o)
+	t.fail(check(req.streamOptions, "include_usage"))
 	for _, other := range req.other {
 		t.any(other)
 	}

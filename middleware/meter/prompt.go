@@ -49,7 +49,7 @@ func newTally(model string, o Options) *tally {
 
 func (t *tally) add(n int64) { t.sum = plus(t.sum, n) }
 
-// fail keeps the first error.
+// fail keeps the first error, if there is one.
 func (t *tally) fail(err error) {
 	if t.err == nil {
 		t.err = err
@@ -83,6 +83,7 @@ func (t *tally) message(m value) {
 	if m.kind() != '{' {
 		t.fail(&BodyError{Reason: `an element of "messages" is not an object`})
 	}
+	t.fail(check(m, "role", "content", "name", "audio"))
 	t.add(t.perMessage)
 	for k, v := range m.members() {
 		switch string(k) {
@@ -123,6 +124,7 @@ func (t *tally) part(v value) {
 		t.any(v)
 		return
 	}
+	t.fail(check(v, "type", "image_url"))
 	kind := v.get("type").str()
 	switch kind {
 	case "image_url":

@@ -1,6 +1,10 @@
 package meter
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
 
 // request is the body of a request, its members apart. An absent one is empty.
 type request struct {
@@ -12,8 +16,8 @@ type request struct {
 	other                                           []value
 }
 
-func (r *request) field(name []byte) *value {
-	switch string(name) {
+func (r *request) field(name string) *value {
+	switch name {
 	case "model":
 		return &r.model
 	case "models", "fallbacks": // OpenRouter, LiteLLM
@@ -70,30 +74,36 @@ func readRequest(body []byte) (*request, error) {
 }
 
 // read takes the members of v. One that stands twice is refused: which one
-// counts is up to the provider.
+// counts is up to the provider. So is one in another case, which servers written
+// in Go read too.
 func (r *request) read(v value) error {
 	for name, m := range v.members() {
-		if field := r.field(name); field != nil {
-			if *field != nil {
-				return &BodyError{Reason: fmt.Sprintf("%q stands in it twice", word(string(name)))}
+		known := fold(name)
+		exact := known == string(name)
+		if field := r.field(known); field != nil {
+			if err := single(known, exact, *field != nil); err != nil {
+				return err
 			}
 			*field = m
 			continue
 		}
-		switch string(name) {
+		switch known {
 		case "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs",
 			"seed", "stop", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
 			"prompt_cache_retention", "reasoning_effort", "verbosity", "parallel_tool_calls", "modalities", "audio",
 			"encoding_format", "dimensions":
 			// Settings, which no model reads.
+			if !exact {
+				r.other = append(r.other, m)
+			}
 		case "web_search_options", "search_parameters", "web_search", "enable_search", "plugins",
 			"previous_response_id", "conversation", "file_ids", "agent_id",
-			"data_sources", "dataSources", // Azure, on your data
-			"cached_content", "cachedContent", // Gemini
+			"data_sources", "datasources", // Azure, on your data
+			"cached_content", "cachedcontent", // Gemini
 			"preset",                        // OpenRouter
 			"vector_store_ids", "prompt_id": // LiteLLM
 			if m.present() && m.kind() != 'f' {
-				return &UnboundedError{What: string(name)}
+				return &UnboundedError{What: quotable(string(name))}
 			}
 		case "extra_body", "google":
 			// Gateways unpack these: what stands in them counts as if it stood outside.
@@ -110,6 +120,41 @@ func (r *request) read(v value) error {
 		}
 	}
 	return nil
+}
+
+// check refuses an object in which one of these names is ambiguous.
+func check(v value, names ...string) error {
+	var seen uint64 // a bit for each name
+	for name := range v.members() {
+		known := fold(name)
+		for i, n := range names {
+			if n != known {
+				continue
+			}
+			if err := single(known, known == string(name), seen>>i&1 == 1); err != nil {
+				return err
+			}
+			seen |= 1 << i
+		}
+	}
+	return nil
+}
+
+// single refuses a known member that is not in its own case, or not the first.
+func single(known string, exact, twice bool) error {
+	switch {
+	case !exact:
+		return &BodyError{Reason: fmt.Sprintf("%q stands in it in another case", known)}
+	case twice:
+		return &BodyError{Reason: fmt.Sprintf("%q stands in it twice", known)}
+	}
+	return nil
+}
+
+// fold returns a name in lower case, as encoding/json compares names: a long s
+// is an s, and a Kelvin sign a k.
+func fold(name []byte) string {
+	return strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, string(name))
 }
 
 // withUsage returns body with stream_options.include_usage set to true, all

@@ -16,6 +16,7 @@ func (t *tally) tools(tools, functions value) {
 		t.add(4) // what the model is told is then a message of its own
 	}
 	for tool := range tools.elements() {
+		t.fail(check(tool, "type", "function"))
 		switch kind := tool.get("type").str(); kind {
 		case "function", "custom", "":
 		default: // a tool that the provider runs, such as web_search
@@ -43,6 +44,7 @@ func (t *tally) toolJSON(tool value) {
 // function follows the cookbook's formula. What the formula does not know
 // counts as JSON.
 func (t *tally) function(f value) {
+	t.fail(check(f, "name", "description", "parameters"))
 	t.add(t.perTool)
 	name, description := f.get("name"), f.get("description")
 	t.add(t.count(name.str() + ":" + sentence(description)))
