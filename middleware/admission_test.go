@@ -83,7 +83,7 @@ func TestWorkersShareTheRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, budget.Tokens(1000), sizedChat)
 		for range 10 {
-			l.provider.Expect(t, providertest.JSON(200, answered(100, 0)))
+			l.provider.Expect(t, providertest.JSON(200, answered(0, 100)))
 		}
 		var wg sync.WaitGroup
 		var passed atomic.Int64
@@ -149,8 +149,8 @@ func TestWaitsForRoom(t *testing.T) {
 		l := newLab(t, budget.Tokens(100), sizedChat)
 		release := make(chan struct{})
 		l.provider.Expect(t,
-			providertest.Answer{Parts: []providertest.Part{providertest.Wait(release), providertest.Text(answered(20, 0))}},
-			providertest.JSON(200, answered(80, 0)))
+			providertest.Answer{Parts: []providertest.Part{providertest.Wait(release), providertest.Text(answered(0, 20))}},
+			providertest.JSON(200, answered(0, 80)))
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { require.NoError(t, l.say(80)) })
@@ -183,7 +183,7 @@ func TestRefusedDialsGiveBack(t *testing.T) {
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			return dead.RoundTrip(r)
 		}
-		return reply(r, 200, nil, answered(100, 0)), nil
+		return reply(r, 200, nil, answered(0, 100)), nil
 	})))
 	for range 3 {
 		require.Error(t, l.say(100))

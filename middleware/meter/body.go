@@ -124,7 +124,7 @@ func (w *jsonWatch) Reading() Reading {
 		found.bad = true
 	}
 	// What of a body did not come may hold an answer.
-	r.Usage = found.verdict(r.Generated > 0 || !w.done, word(w.id.value().str()))
+	r.Usage = found.verdict(r.Generated > 0 || !w.done, w.generates, word(w.id.value().str()))
 	r.Final = r.Usage.Known()
 	if v := w.failed.value(); isError(v) {
 		f := problemOf(v).refusal(0)

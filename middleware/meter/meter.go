@@ -124,7 +124,7 @@ type Reading struct {
 const (
 	NoUsage    = "no usage"               // the response names none
 	Unreadable = "unreadable usage"       // it is not understood, or contradicts itself
-	ZeroUsage  = "zero usage with output" // all zero, yet something was generated
+	ZeroUsage  = "zero usage with output" // no output, or nothing at all, yet something was generated
 )
 
 // Observed is the usage to charge for an answer that was given up half-way,

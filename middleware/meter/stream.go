@@ -30,7 +30,7 @@ func (w *streamWatch) size() int64 { return w.generated + w.lost }
 
 func (w *streamWatch) Reading() Reading {
 	r := Reading{Finished: w.finished, Stopped: w.stopped(), Failure: w.failure, Generated: w.size()}
-	r.Usage = w.reported.verdict(r.Generated > 0, w.id)
+	r.Usage = w.reported.verdict(r.Generated > 0, true, w.id)
 	if r.Usage.Why == NoUsage && (w.garbled || w.lost > 0) {
 		r.Usage.Why = Unreadable
 	}

@@ -61,6 +61,8 @@ func TestStream(t *testing.T) {
 		{"case 29: cut", last("", 5, 10) + last("", 5, 20), usage{Input: 5, Output: 20}, ""},
 		{"never a lower figure", delta("a") + last("stop", 5, 30) + bare(0, 0) + done, usage{Input: 5, Output: 30}, "FfS"},
 		{"case 30: zeros with output", delta("a") + bare(0, 0) + delta("b") + stop + bare(0, 0) + done, usage{Why: meter.ZeroUsage}, "fS"},
+		{"no output with output", delta("a") + stop + bare(10, 0) + done, usage{Why: meter.ZeroUsage}, "fS"},
+		{"no output, and none seen", stop + bare(10, 0) + done, usage{Input: 10}, "FfS"},
 		{"case 30: zeros for nothing", stop + bare(0, 0) + done, budget.NothingUsed, "fFS"},
 		{"case 36: unreadable at the end", last("", 5, 10) + stop + `data: {"choices":[],"usage":{"prompt_tokens":-1}}` + "\n\n" + done, usage{Why: meter.Unreadable}, "fS"},
 		{"unreadable on the way", `data: {"choices":[],"usage":{}}` + "\n\n" + delta("a") + stop + bare(5, 1) + done, usage{Input: 5, Output: 1}, "FfS"},

@@ -88,20 +88,24 @@ func (r *reported) see(u budget.Usage, ok bool) (counts bool) {
 }
 
 // verdict turns what was reported into what is known. Zero tokens for an empty
-// answer are a figure; zero tokens for an answer with content are a
-// placeholder, and unknown.
-func (r *reported) verdict(output bool, ref string) (u budget.Usage) {
+// answer are a figure. For an answer with content, zero tokens of it are a
+// placeholder, and unknown: whatever stands beside them is not the whole bill.
+func (r *reported) verdict(answered, generates bool, ref string) (u budget.Usage) {
+	billed := r.usage.Output
+	if !generates {
+		billed = r.usage.Input
+	}
 	switch {
 	case r.bad:
 		u.Why = Unreadable
 	case !r.seen:
 		u.Why = NoUsage
-	case r.usage.Total() > 0:
-		u = r.usage
-	case output:
+	case answered && billed == 0:
 		u.Why = ZeroUsage
-	default:
+	case r.usage.Total() == 0:
 		u = budget.NothingUsed
+	default:
+		u = r.usage
 	}
 	u.Ref = ref
 	return u

@@ -44,6 +44,7 @@ func TestUsage(t *testing.T) {
 
 		{"case 30: null", `null`, none},
 		{"case 30: all zero, with an answer", `{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`, usage{Why: meter.ZeroUsage}},
+		{"no output, with an answer", `{"prompt_tokens":10,"completion_tokens":0,"total_tokens":10}`, usage{Why: meter.ZeroUsage}},
 		{"case 36: negative", `{"prompt_tokens":-100000000,"completion_tokens":5}`, unreadable},
 		{"case 36: NaN", `{"prompt_tokens":NaN,"completion_tokens":5}`, unreadable},
 		{"case 36: 1e30", `{"prompt_tokens":1e30,"completion_tokens":5}`, unreadable},
@@ -84,6 +85,7 @@ func TestUsageOfBodies(t *testing.T) {
 	}{
 		{"case 30: zero for an empty answer", meter.OpenAIChat, `{"choices":[{"message":{"role":"assistant","content":"","refusal":null}}],` + zero + `}`, nothing},
 		{"case 30: zero for no answer", meter.OpenAIChat, `{"choices":[],` + zero + `}`, nothing},
+		{"no output for an empty answer", meter.OpenAIChat, `{"choices":[{"message":{"content":""}}],"usage":{"prompt_tokens":10,"completion_tokens":0}}`, budget.Usage{Input: 10}},
 		{"what is no list of answers may be one", meter.OpenAIChat, `{"choices":{"0":{"text":"x"}},` + zero + `}`, budget.Usage{Why: meter.ZeroUsage}},
 		{"a tool call is an answer", meter.OpenAIChat, `{"choices":[{"message":{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":""}}]}}],` + zero + `}`, budget.Usage{Why: meter.ZeroUsage}},
 		{"a text is an answer", meter.OpenAICompletions, `{"choices":[{"text":"x"}],` + zero + `}`, budget.Usage{Why: meter.ZeroUsage}},
