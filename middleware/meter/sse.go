@@ -18,11 +18,12 @@ type sse struct {
 	read func(event, data []byte, last bool) verdict
 	hide bool
 
-	line []byte // the begun line
-	long bool   // inside a line that is too long
-	name []byte // of the event, if it gave one
-	data []byte // of an event over several lines
-	lost int64  // bytes that were too long to read
+	begun bool   // a line was read
+	line  []byte // the begun line
+	long  bool   // inside a line that is too long
+	name  []byte // of the event, if it gave one
+	data  []byte // of an event over several lines
+	lost  int64  // bytes that were too long to read
 
 	held []byte // of the event, if hide
 	sent bool   // part of the event is handed on already
@@ -84,6 +85,9 @@ func (s *sse) piece(p []byte, whole bool) {
 // whole takes one line with its end.
 func (s *sse) whole(line []byte) {
 	text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	if !s.begun {
+		s.begun, text = true, bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
+	}
 	if len(text) == 0 {
 		s.blank(line)
 		return

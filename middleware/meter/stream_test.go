@@ -73,6 +73,8 @@ func TestStream(t *testing.T) {
 		{"case 36: NaN", stop + `data: {"choices":[],"usage":{"prompt_tokens":NaN}}` + "\n\n" + done, usage{Why: meter.Unreadable}, "fS"},
 		{"nothing", "", none, ""},
 
+		{"a byte order mark", "\ufeff" + bare(5, 1) + stop + done, usage{Input: 5, Output: 1}, "FfS"},
+		{"none but at the beginning", "\n\ufeff" + bare(5, 1) + stop + done, none, "fS"},
 		{"carriage returns", strings.ReplaceAll(delta("a")+stop+bare(5, 1)+done, "\n", "\r\n"), usage{Input: 5, Output: 1}, "FfS"},
 		{"no blank lines", strings.ReplaceAll(delta("a")+stop+bare(5, 1)+done, "\n\n", "\n"), usage{Input: 5, Output: 1}, "FfS"},
 		{"comments, leading blanks, other fields", ": PROCESSING\n\n  " + delta("a") + "id: 7\nretry: 10\nevent: message\n" + stop + "\n\n" + bare(5, 1) + done, usage{Input: 5, Output: 1}, "FfS"},
@@ -110,6 +112,7 @@ func TestStream(t *testing.T) {
 func TestStreamHides(t *testing.T) {
 	for _, c := range []struct{ name, stream, want string }{
 		{"the usage chunk", delta("a") + stop + bare(5, 1) + done, delta("a") + stop + done},
+		{"with its byte order mark", "\ufeff" + bare(5, 1) + done, done},
 		{"without choices", delta("a") + `data: {"usage":{"prompt_tokens":1,"completion_tokens":1}}` + "\n\n" + done, delta("a") + done},
 		{"not a second blank line", bare(5, 1) + "\n" + done, "\n" + done},
 		{"with its other fields", delta("a") + "event: message\nid: 3\n" + bare(5, 1) + done, delta("a") + done},
