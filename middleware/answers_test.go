@@ -150,6 +150,32 @@ func TestMeterOfTheCaller(t *testing.T) {
 	require.Equal(t, map[string]int64{meter.Unreadable: 2}, l.book.Report().Unknown)
 }
 
+// talkative is a meter whose codes are text.
+type talkative struct{ meter.Meter }
+
+func (m talkative) Refused(int, http.Header, []byte) meter.Refusal {
+	return meter.Refusal{Code: "ninepence and a purse", Stop: true}
+}
+
+func (m talkative) Watch(b meter.Bound, h http.Header, sent bool) meter.Watch {
+	return bentWatch{m.Meter.Watch(b, h, sent), func(r *meter.Reading) {
+		f := m.Refused(0, nil, nil)
+		r.Failure = &f
+	}}
+}
+
+// I10, also where the meter is not ours.
+func TestCodesAreWords(t *testing.T) {
+	for _, status := range []int{200, 429} {
+		l := newLab(t, budget.Tokens(plenty), middleware.Routes(meter.Route{Path: "chat/completions", Meter: talkative{meter.OpenAIChat}}))
+		l.provider.Expect(t, providertest.JSON(status, `{}`))
+		_, err := l.do(context.Background(), prompt)
+		require.ErrorContains(t, err, fmt.Sprintf("stopped: HTTP %d", status))
+		require.NotContains(t, err.Error(), "ninepence")
+		require.NotContains(t, fmt.Sprint(l.book.Report()), "ninepence")
+	}
+}
+
 // DESIGN 7.1: which refusals are free.
 func TestWhichRefusalsAreFree(t *testing.T) {
 	held := hold(t, prompt)

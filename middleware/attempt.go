@@ -129,9 +129,10 @@ func (c *call) stream(x *exchange, withUsage bool) {
 	x.resp.Body = s.handOn()
 }
 
-// statusWord is what the book says of an answer: "HTTP 429 slow_down".
+// statusWord is what the book says of an answer: "HTTP 429 slow_down". Meters
+// are asked, not trusted, to give no text for a code.
 func statusWord(status int, code string) string {
-	if code == "" {
+	if code = meter.Code(code); code == "" {
 		return fmt.Sprintf("HTTP %d", status)
 	}
 	return fmt.Sprintf("HTTP %d %s", status, code)

@@ -152,7 +152,7 @@ type Refusal struct {
 	// NoUsageOption: the error names the option that Bound.WithUsage adds. Send
 	// the caller's own body instead.
 	NoUsageOption bool
-	// Code is the error's code, else its type, if it is one word. Never a
+	// Code is the error's code, else its type, if it is a [Code]. Never a
 	// message, which could quote the prompt or a key.
 	Code string
 }

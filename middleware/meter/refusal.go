@@ -98,9 +98,18 @@ func problemOf(v value) (p problem) {
 // codeOf reads a code: a word or a number.
 func codeOf(v value) string {
 	if isNumber(v) {
-		return word(string(v))
+		return Code(string(v))
 	}
-	return word(v.str())
+	return Code(v.str())
+}
+
+// Code returns s if it can be a provider's code, one word of up to 64 letters,
+// digits and any of _-.: in ASCII, and nothing if it could be text.
+func Code(s string) string {
+	if len(s) > 64 || strings.Contains(s, "/") {
+		return ""
+	}
+	return word(s)
 }
 
 // addDetails reads what Gemini says about quotas. A quota per day ends the day;

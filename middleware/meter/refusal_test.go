@@ -104,6 +104,16 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// I10: a code is a short word, or it is none.
+func TestCodeIsAWord(t *testing.T) {
+	for code, want := range map[string]string{
+		`"rate_limit.v2:burst-1"`: "rate_limit.v2:burst-1", `429`: "429", `"` + strings.Repeat("x", 64) + `"`: strings.Repeat("x", 64),
+		`"` + strings.Repeat("x", 65) + `"`: "", `"your purse"`: "", `"data/of/theirs"`: "", `"na\u00efve"`: "", `{"a":"b"}`: "",
+	} {
+		require.Equal(t, want, meter.OpenAIChat.Refused(429, nil, []byte(`{"error":{"code":`+code+`}}`)).Code, code)
+	}
+}
+
 // Error bodies are whatever a stranger sends.
 func TestRefusedDeep(t *testing.T) {
 	for _, open := range []string{`[`, `{"error":`, `{"error":{"details":[{"violations":[`} {
