@@ -212,38 +212,6 @@ func (b *tracked) Read(p []byte) (int, error) {
 
 func (b *tracked) Close() error { b.closed = true; return nil }
 
-// blind is a meter that panics at an answer.
-type blind struct{ meter.Meter }
-
-func (blind) Watch(meter.Bound, http.Header, bool) meter.Watch { panic("bug") }
-
-// A base or a meter that panics leaves nothing open, and charges.
-func TestPanicIsClosed(t *testing.T) {
-	var attempt context.Context
-	var body tracked
-	for name, opt := range map[string]middleware.Option{
-		"base": middleware.Base(base(func(r *http.Request) (*http.Response, error) {
-			attempt = r.Context()
-			panic("bug")
-		})),
-		"meter": middleware.Routes(meter.Route{Path: "chat/completions", Meter: blind{meter.OpenAIChat}}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t, budget.Tokens(plenty), middleware.Base(base(func(r *http.Request) (*http.Response, error) {
-				attempt = r.Context()
-				resp := reply(r, 200, http.Header{"Content-Type": {"text/event-stream"}}, "")
-				resp.Body = &body
-				return resp, nil
-			})), opt)
-			require.PanicsWithValue(t, "bug", func() { _, _ = l.do(context.Background(), prompt) })
-			l.guard.Wait()
-			l.tokens(0, hold(t, prompt))
-			require.Error(t, attempt.Err())
-		})
-	}
-	require.True(t, body.closed)
-}
-
 // A redirect is another call with another rid, and costs nothing itself.
 func TestRedirectsAreCallsOfTheirOwn(t *testing.T) {
 	l := newLab(t, budget.Tokens(plenty))

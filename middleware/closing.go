@@ -68,6 +68,12 @@ func (c *call) streamEnd(r meter.Reading, ref string, aborted bool) result {
 // caller is told by may call back.
 func (c *call) close(res result) (tell func()) {
 	ctx := context.WithoutCancel(c.req.Context())
+	booked := false
+	defer func() {
+		if !booked { // an observer or a log handler of the caller's panicked
+			c.guard.open.Done()
+		}
+	}()
 	receipt, err := c.book(ctx, res)
 	if err != nil {
 		why := "its hold stays open and the book admits nothing more"
@@ -76,11 +82,13 @@ func (c *call) close(res result) (tell func()) {
 		}
 		c.guard.logger.LogAttrs(ctx, slog.LevelError, "what a call used is not booked; "+why,
 			slog.String("rid", c.hold.RID()), slog.Any("error", err))
-		return c.guard.open.Done
 	}
+	booked = true
 	return func() {
 		defer c.guard.open.Done()
-		tellReceipt(ctx, receipt)
+		if err == nil {
+			tellReceipt(ctx, receipt)
+		}
 	}
 }
 

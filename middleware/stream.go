@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -68,11 +69,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		s.mu.Unlock()
 
 		n, err := s.x.Read(p)
-		n = s.take(p, n, err)
-		if err != nil {
-			s.end()
-		}
-		if n > 0 {
+		if n = s.take(p, n, err); n > 0 {
 			return n, nil
 		}
 	}
@@ -81,27 +78,30 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // take shows what was read into p to the watch, and returns how much of p is to
 // be handed on at once.
-func (s *stream) take(p []byte, n int, err error) int {
-	s.mu.Lock()
-	defer s.unlock()
-	s.reading = false
-	if s.err != nil { // it was aborted meanwhile
-		return 0
-	}
-	out := s.watch.Write(p[:n])
+func (s *stream) take(p []byte, n int, err error) (now int) {
 	if err != nil {
-		s.pending = append([]byte(nil), out...) // End may take out back
-		s.pending = append(s.pending, s.watch.End()...)
-		s.err = err
-		s.finish(false)
-		return 0
+		defer s.end()
 	}
-	if !s.closed && s.watch.Reading().Finished {
-		s.finish(false)
-	}
-	n = copy(p, out)
-	s.pending = out[n:]
-	return n
+	s.locked(func() {
+		s.reading = false
+		if s.err != nil { // it was aborted meanwhile
+			return
+		}
+		out := s.watch.Write(p[:n])
+		if err != nil {
+			s.pending = append([]byte(nil), out...) // End may take out back
+			s.pending = append(s.pending, s.watch.End()...)
+			s.err = err
+			s.finish(false)
+			return
+		}
+		if !s.closed && s.watch.Reading().Finished {
+			s.finish(false)
+		}
+		now = copy(p, out)
+		s.pending = out[now:]
+	})
+	return now
 }
 
 // finish closes the reservation, once, with what the watch has seen.
@@ -109,35 +109,51 @@ func (s *stream) finish(aborted bool) {
 	if s.closed {
 		return
 	}
-	s.closed = true
 	r := s.watch.Reading()
 	res := s.call.streamEnd(r, s.ref, aborted)
+	s.closed = true
+	s.tell = s.call.close(res)
 	if r.Finished && !r.Final {
 		s.call.warnUnknown(res.usage.Why)
 	}
-	s.tell = s.call.close(res)
 }
 
-// unlock ends what was done under the lock, and tells of a close.
-func (s *stream) unlock() {
-	tell := s.tell
-	s.tell = nil
-	s.mu.Unlock()
-	if tell != nil {
-		tell()
-	}
+// locked runs f under the lock, and tells of a close without it. If a meter of
+// the caller's panics in f, that ends the stream.
+func (s *stream) locked(f func()) {
+	over := false
+	s.mu.Lock()
+	defer func() {
+		if !over {
+			s.pending, s.err = nil, errPanicked
+			if !s.closed {
+				s.closed = true
+				s.tell = s.call.close(result{why: "broken off"})
+			}
+		}
+		tell := s.tell
+		s.tell = nil
+		s.mu.Unlock()
+		if tell != nil {
+			tell()
+		}
+	}()
+	f()
+	over = true
 }
+
+var errPanicked = errors.New("middleware: a panic broke the stream off")
 
 // abort ends the stream for its reader, who gave it up.
 func (s *stream) abort(cause error) {
-	s.mu.Lock()
-	if s.err == nil {
-		s.watch.End()
-		s.finish(true)
-		s.pending, s.err = nil, cause
-	}
-	s.unlock()
-	s.x.Close()
+	defer s.x.Close()
+	s.locked(func() {
+		if s.err == nil {
+			s.watch.End()
+			s.finish(true)
+			s.pending, s.err = nil, cause
+		}
+	})
 }
 
 // end lets go of what the stream held. Not every SDK closes a body that it has
@@ -151,16 +167,14 @@ func (s *stream) end() {
 
 // Close gives the rest of the stream up.
 func (s *stream) Close() error {
-	s.mu.Lock()
-	atEnd := !s.closed && !s.reading && s.err == nil && s.watch.Reading().Stopped
-	s.mu.Unlock()
+	defer s.end()
+	atEnd := false
+	s.locked(func() { atEnd = !s.closed && !s.reading && s.err == nil && s.watch.Reading().Stopped })
 	if atEnd {
-		late := time.AfterFunc(tailTime, s.abandon)
+		defer time.AfterFunc(tailTime, s.abandon).Stop()
 		s.readOn(tailBytes)
-		late.Stop()
 	}
 	s.abandon()
-	s.end()
 	return nil
 }
 

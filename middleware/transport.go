@@ -126,6 +126,7 @@ func (g *Guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return g.fail(req, denied(err))
 	}
+	g.warnOfRetries(req)
 	c := &call{guard: g, req: req, meter: m}
 	if c.body, err = readBody(req); err == nil {
 		err = c.reserve()
@@ -133,7 +134,6 @@ func (g *Guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return g.fail(req, err)
 	}
-	g.warnOfRetries(req)
 	resp, err := c.run()
 	if err != nil {
 		return g.fail(req, err)
