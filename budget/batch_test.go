@@ -3,7 +3,9 @@ package budget_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,23 +162,134 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// A panic in a caller's own function ends the book and leaves nobody waiting.
+// panicky is a journal, a log handler and a clock of a caller's that panic.
+type panicky struct {
+	*flaky
+	slog.Handler
+	now bool
+}
+
+func (p *panicky) Append(ctx context.Context, after journal.Pos, b journal.Batch) (journal.Pos, error) {
+	if p.now {
+		panic("append")
+	}
+	return p.flaky.Append(ctx, after, b)
+}
+
+func (p *panicky) Enabled(context.Context, slog.Level) bool { return p.Handler != nil }
+
+func (p *panicky) Handle(context.Context, slog.Record) error { panic("log") }
+
+// A panic in a caller's own function ends the book and leaves nobody waiting,
+// nor granted what has no entry.
 func TestPanicEndsTheBook(t *testing.T) {
+	for name, c := range map[string]struct {
+		says any
+		open func(*panicky, budget.Option) (*budget.Book, error)
+	}{
+		"append": {"append", func(p *panicky, l budget.Option) (*budget.Book, error) {
+			return budget.New(t.Context(), p, l)
+		}},
+		"observer": {"observer", func(p *panicky, l budget.Option) (*budget.Book, error) {
+			return budget.New(t.Context(), p.flaky, l, budget.Observe(func(journal.Entry) {
+				if p.now {
+					panic("observer")
+				}
+			}))
+		}},
+		"clock": {"clock", func(p *panicky, l budget.Option) (*budget.Book, error) {
+			return budget.New(t.Context(), p.flaky, l, budget.Clock(func() time.Time {
+				if p.now {
+					panic("clock")
+				}
+				return time.Now()
+			}))
+		}},
+		"log": {"log", func(p *panicky, l budget.Option) (*budget.Book, error) {
+			p.Handler = slog.DiscardHandler
+			return budget.New(t.Context(), p.flaky, l, budget.Logger(slog.New(p)))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &panicky{flaky: newFlaky()}
+				b, err := c.open(p, budget.Tokens(100))
+				require.NoError(t, err)
+				r := reserve(t, b, 100, 0)
+				waiter := make(chan error, 1)
+				go func() {
+					_, err := b.Reserve(t.Context(), budget.Request{RID: "w", Tokens: 60, MaxWait: time.Hour})
+					waiter <- err
+				}()
+				synctest.Wait()
+				p.now = true
+				require.PanicsWithValue(t, c.says, func() { r.Settle(t.Context(), budget.Usage{Input: 1}) })
+				p.now = false
+				booked := func(e journal.Entry) bool { return e.RID == "w" }
+				if err := <-waiter; !slices.ContainsFunc(p.all, booked) {
+					require.ErrorIs(t, err, budget.ErrBroken, "no grant without an entry")
+				}
+				_, err = b.Reserve(t.Context(), budget.Request{MaxWait: time.Hour})
+				require.ErrorIs(t, err, budget.ErrBroken)
+				require.ErrorIs(t, b.Report().Broken, budget.ErrBroken)
+				require.NoError(t, b.Close())
+			})
+		})
+	}
+}
+
+// dueAlways is a journal that wants to rotate and is poisoned by it.
+type dueAlways struct {
+	*flaky
+	due bool
+}
+
+func (d *dueAlways) Due(int) bool { return d.due }
+
+func (d *dueAlways) Rotate(ctx context.Context, after journal.Pos, carried []journal.Entry) (journal.Pos, error) {
+	if d.due {
+		return 0, journal.ErrPoisoned
+	}
+	return d.flaky.Rotate(ctx, after, carried)
+}
+
+func TestWaitersHearThatTheBookBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first := true
-		b := budget.Memory(budget.Observe(func(e journal.Entry) {
-			if e.Kind == journal.Settle && first {
-				first = false
-				panic("observer")
-			}
-		}))
-		r := reserve(t, b, 1, 0)
-		require.PanicsWithValue(t, "observer", func() { r.Settle(t.Context(), budget.Usage{Input: 1}) })
-		_, err := b.Reserve(t.Context(), budget.Request{MaxWait: time.Hour})
-		require.ErrorIs(t, err, budget.ErrBroken)
-		require.Error(t, b.Report().Broken)
-		require.NoError(t, b.Close())
+		j := &dueAlways{flaky: newFlaky()}
+		b, err := budget.New(t.Context(), j, budget.Tokens(100))
+		require.NoError(t, err)
+		reserve(t, b, 100, 0)
+		waiter, start := make(chan error, 1), time.Now()
+		go func() {
+			_, err := b.Reserve(t.Context(), budget.Request{Tokens: 60, MaxWait: time.Hour})
+			waiter <- err
+		}()
+		synctest.Wait()
+		j.due = true
+		b.Report()
+		require.ErrorIs(t, <-waiter, budget.ErrBroken)
+		require.Zero(t, time.Since(start))
 	})
+}
+
+// A limit that another writer set is in force behind a rotation, too.
+func TestLimitBehindARotation(t *testing.T) {
+	j := newFlaky()
+	book := func(j budget.Journal) *budget.Book {
+		b, err := budget.New(t.Context(), j, budget.OnOrphan(budget.OrphanKeep))
+		require.NoError(t, err)
+		return b
+	}
+	a := book(j)
+	require.NoError(t, a.SetLimit(t.Context(), budget.Requests(0)))
+	b := book(late{j})
+	require.NoError(t, b.SetLimit(t.Context(), budget.Tokens(10)))
+	require.NoError(t, b.SetLimit(t.Context(), budget.Limit{Unit: budget.RequestUnit, Unlimited: true}))
+	book(j) // rotates
+	require.NoError(t, a.SetLimit(t.Context(), budget.Tokens(20).On("x")))
+	_, err := a.Reserve(t.Context(), budget.Request{Tokens: 11})
+	require.ErrorIs(t, err, budget.ErrExhausted)
+	reserve(t, a, 10, 0)
 }
 
 // A handle may be used by others while a close of it fails and is undone.

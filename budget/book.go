@@ -78,6 +78,7 @@ type Book struct {
 	inHand    []*op       // what the leader has to answer still
 	orphans   []Orphan
 	broken    error // why nothing more is admitted
+	mourned   bool  // and that was logged
 	finished  bool  // nothing more is written
 
 	closing  sync.Once
@@ -175,7 +176,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	if b.clock == nil {
 		b.clock = time.Now
 	}
-	b.ledger.horizon = max(b.horizon, minHorizon).Microseconds()
+	b.horizon = max(b.horizon, minHorizon)
 	for _, l := range b.limits {
 		if err := l.check(); err != nil {
 			return nil, err
@@ -205,10 +206,12 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 func (b *Book) begin() error {
 	b.time = b.now()
 	for _, l := range b.limits {
-		if b.decide(&op{kind: opLimit, limit: l}); len(b.entries) > 0 {
-			if err := b.commit(); err != nil {
-				return err
-			}
+		o := &op{kind: opLimit, limit: l}
+		if b.decide(o); o.err != nil {
+			return o.err
+		}
+		if err := b.commit(); err != nil {
+			return err
 		}
 	}
 	for _, h := range b.ledger.openHolds() {

@@ -33,17 +33,22 @@ func (b *Book) rotate() error {
 	return nil
 }
 
-// forget drops the closed reservations that no late call needs: those that
-// never had an uncertain figure and whose rid we made, and all past the
-// horizon. A handle that is still around can read its receipt.
+// forget drops the closed reservations that no late call needs. A handle that
+// is still around can read its receipt.
 func (b *Book) forget(now int64) {
 	for rid, h := range b.ledger.holds {
-		if h.state != StateOpen && (h.closed < now-b.ledger.horizon || !h.named && h.state != StateRefunded && h.sum.Maybe == 0 && len(h.proofs) == 0) {
+		if h.forgettable(now - b.horizon.Microseconds()) {
 			h.forgotten = true
 			delete(b.ledger.holds, rid)
 		}
 	}
 	b.closes = 0
+}
+
+// forgettable reports whether nothing needs h any more: it never had an
+// uncertain figure and its rid is one we made, or it was closed before horizon.
+func (h *life) forgettable(horizon int64) bool {
+	return h.state != StateOpen && (h.closed < horizon || !h.named && h.state != StateRefunded && h.sum.Maybe == 0 && len(h.proofs) == 0)
 }
 
 // forgetMin is the number of closes after which it pays to look for what can

@@ -18,11 +18,12 @@ func (b *Book) decide(o *op) {
 	from := len(b.entries)
 	h, err := b.decision(o)
 	if err == nil && len(b.entries) > from {
-		err = b.applyFrom(from, h)
-		o.wrote = err == nil
-		if err != nil {
+		if err = b.applyFrom(from, h); err != nil {
 			err = b.explain(o, err)
+		} else if o.kind == opReserve {
+			err = b.takenAgain(o)
 		}
+		o.wrote = err == nil
 	}
 	if err != nil {
 		o.err = err
@@ -38,6 +39,18 @@ func (b *Book) decide(o *op) {
 		o.receipt.Booked = o.wrote
 	}
 	b.freed = b.freed || o.wrote && o.kind != opReserve && o.kind != opExtend
+}
+
+// takenAgain takes a reserve back whose rid the book still remembers: the
+// journal may hold such a thing, since books forget, and this one has not.
+func (b *Book) takenAgain(o *op) error {
+	old := b.undos[len(b.undos)-1].old
+	if old == nil || old.closed < b.time-b.horizon.Microseconds() {
+		return nil
+	}
+	b.unapply(len(b.undos) - 1)
+	b.entries = b.entries[:len(b.entries)-1]
+	return old.again(&o.request)
 }
 
 // explain says in the caller's terms why an entry that was decided could not be
@@ -134,7 +147,7 @@ func (b *Book) reserve(o *op) error {
 			Model: r.Model, Prices: o.prices, Named: r.RID != ""})
 		return nil
 	}
-	if h := b.ledger.holds[o.rid]; h != nil {
+	if h := b.ledger.holds[o.rid]; h != nil && (h.state == StateOpen || h.closed >= b.time-b.horizon.Microseconds()) {
 		return h.again(r)
 	}
 	if full != nil && r.MaxWait > 0 {

@@ -148,3 +148,14 @@ func TestRotationCarriesWhatALateCallNeeds(t *testing.T) {
 	require.Equal(t, []int64{4, 40, 2}, []int64{receipt.Confirmed, receipt.Assumed, receipt.Attempts})
 	require.Equal(t, budget.Figures{Net: 5 + 20 + 3 + 44, Confirmed: 5 + 3 + 4, Assumed: 20 + 40}, book.Report().Tokens)
 }
+
+// A book opened by a relative path stays where it is.
+func TestBookOutlivesChdir(t *testing.T) {
+	t.Chdir(t.TempDir())
+	book, err := budget.Open(t.Context(), "book")
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir("sub", 0o700))
+	t.Chdir("sub")
+	settle(t, reserve(t, book, 1, 0), 1)
+	require.NoError(t, book.Close())
+}

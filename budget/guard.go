@@ -175,7 +175,11 @@ func (b *Book) lead() {
 // a caller's own function (a Pricer, an Observe, a clock, a log handler) ends the
 // book, and must not leave the others waiting.
 func (b *Book) handOver(batch []*op) {
-	if b.inHand != nil {
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	if p != nil || b.inHand != nil { // without a panic the goroutine was ended
 		b.abandon()
 	}
 	clear(batch)

@@ -21,7 +21,6 @@ type ledger struct {
 	book     string
 	segments int   // open lines seen; from the second on, carried lines repeat what is known
 	last     int64 // largest T so far, carried lines apart
-	horizon  int64 // microseconds for which a closed rid is not used again
 	stats    stats
 }
 
@@ -58,7 +57,7 @@ func newLedger() *ledger {
 	root := &account{}
 	root.path = []*account{root}
 	l := &ledger{root: root, accounts: map[string]*account{"": root}, holds: map[string]*hold{}, keys: map[string]*hold{},
-		horizon: minHorizon.Microseconds(), stats: stats{unknown: map[string]int64{}}}
+		stats: stats{unknown: map[string]int64{}}}
 	l.open.prev, l.open.next = &l.open, &l.open
 	return l
 }
@@ -105,6 +104,9 @@ func checkScope(scope string) error {
 	}
 	if strings.HasPrefix(scope, "/") || strings.HasSuffix(scope, "/") || strings.Contains(scope, "//") {
 		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q has an empty segment; write it as a/b/c", scope)}
+	}
+	if strings.ContainsAny(scope, "\"\\") {
+		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q holds a quote or a backslash", scope)}
 	}
 	return checkText("scope", scope)
 }
@@ -200,6 +202,7 @@ func (l *ledger) opening(e *journal.Entry) error {
 	if l.segments > 0 && e.Opening.Book != l.book {
 		return fmt.Errorf("%w: segment %d is of book %s, not of %s", ErrDamaged, e.Opening.Segment, e.Opening.Book, l.book)
 	}
+	l.last = max(l.last, e.T)
 	if l.segments++; l.segments > 1 {
 		return nil
 	}
@@ -207,7 +210,6 @@ func (l *ledger) opening(e *journal.Entry) error {
 	for _, b := range e.Opening.Balances {
 		l.account(b.Scope).sum = b.Change
 	}
-	l.last = max(l.last, e.T)
 	return nil
 }
 
@@ -229,7 +231,7 @@ func (l *ledger) limit(e *journal.Entry, u *undo) error {
 // reserve folds a reserve line, also a carried one.
 func (l *ledger) reserve(e *journal.Entry, u *undo) error {
 	u.old = l.holds[e.RID]
-	if old := u.old; old != nil && (old.state == StateOpen || old.closed > e.T-l.horizon) {
+	if old := u.old; old != nil && !old.forgettable(e.T-minHorizon.Microseconds()) {
 		return fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
 	}
 	h := &hold{life: life{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named,
@@ -243,6 +245,9 @@ func (l *ledger) reserve(e *journal.Entry, u *undo) error {
 	h.account = l.account(e.Scope)
 	if err := h.account.add(e.Change); err != nil {
 		return err
+	}
+	if u.old != nil {
+		u.old.forgotten = true // its handles must not reach the new life of the rid
 	}
 	l.holds[e.RID] = h
 	l.opened(h, 1)
@@ -340,6 +345,7 @@ func (l *ledger) undo(u *undo) {
 		l.opened(u.h, -1)
 		delete(l.holds, u.h.rid)
 		if u.old != nil {
+			u.old.forgotten = false
 			l.holds[u.old.rid] = u.old
 		}
 		u.h.account.take(u.h.sum)

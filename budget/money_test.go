@@ -107,35 +107,103 @@ func TestBalanceOverflowIsRefused(t *testing.T) {
 	reserve(t, b, 1, 0)
 }
 
-// A rid may be used again past the horizon, and the audit agrees.
+// What was booked above the hold before a reopening and is corrected after it
+// is no negative overrun.
+func TestOverrunCorrectedAfterReopening(t *testing.T) {
+	j := newFlaky()
+	b, err := budget.New(t.Context(), j)
+	require.NoError(t, err)
+	r, err := b.Reserve(t.Context(), budget.Request{RID: "x", Tokens: 10})
+	require.NoError(t, err)
+	require.NoError(t, r.Extend(t.Context(), budget.MaybeBilled, ""))
+	require.Equal(t, int64(5), settle(t, r, 15).Overrun)
+	b, err = budget.New(t.Context(), j)
+	require.NoError(t, err)
+	receipt, err := b.Reservation("x").Adjust(t.Context(), budget.Evidence{Key: "a", Usage: budget.Usage{Input: 1}})
+	require.NoError(t, err)
+	require.Zero(t, receipt.Overrun)
+	require.Zero(t, b.Report().Overruns)
+}
+
+func TestEstimateRepeated(t *testing.T) {
+	b := budget.Memory()
+	r, err := b.Reserve(t.Context(), budget.Request{Tokens: 10, Cost: 100})
+	require.NoError(t, err)
+	u := budget.Usage{Input: 4, Cost: 40, Estimated: true}
+	for _, booked := range []bool{true, false} {
+		receipt, err := r.Settle(t.Context(), u)
+		require.NoError(t, err)
+		require.Equal(t, booked, receipt.Booked)
+	}
+}
+
+// A rid may be used again past the horizon. The audit agrees, a book with a
+// longer horizon can read it, and an old handle does not reach the new life.
 func TestRIDPastTheHorizon(t *testing.T) {
+	const day = 24 * time.Hour
 	j, now := newFlaky(), time.Unix(1_800_000_000, 0)
-	open := func() *budget.Book {
-		b, err := budget.New(t.Context(), j, budget.Clock(func() time.Time { return now }), budget.Horizon(time.Hour))
+	open := func(horizon time.Duration) *budget.Book {
+		b, err := budget.New(t.Context(), j, budget.Tokens(100), budget.Clock(func() time.Time { return now }), budget.Horizon(horizon), budget.OnOrphan(budget.OrphanKeep))
 		require.NoError(t, err)
 		return b
 	}
-	use := func(b *budget.Book) error {
-		r, err := b.Reserve(t.Context(), budget.Request{RID: "nightly", Tokens: 1})
+	use := func(b *budget.Book) (*budget.Reservation, error) {
+		r, err := b.Reserve(t.Context(), budget.Request{RID: "nightly", Tokens: 10})
 		if err == nil {
-			_, err = r.Settle(t.Context(), budget.Usage{Input: 1})
+			err = r.Close()
 		}
-		return err
+		return r, err
 	}
-	b := open()
-	require.NoError(t, use(b))
-	now = now.Add(13 * 24 * time.Hour)
-	require.NoError(t, b.Close())
-	b = open()
-	require.ErrorIs(t, use(b), budget.ErrClosed, "the horizon is 14 days at least")
-	now = now.Add(2 * 24 * time.Hour)
-	require.NoError(t, use(b))
+	b := open(time.Hour)
+	old, err := use(b)
+	require.NoError(t, err)
+	now = now.Add(13 * day)
+	_, err = use(b)
+	require.ErrorIs(t, err, budget.ErrClosed, "the horizon is 14 days at least")
+	now = now.Add(2 * day)
+	full := reserve(t, b, 85, 0)
+	_, err = use(b)
+	require.ErrorIs(t, err, budget.ErrBusy, "nothing of it is known any more")
+	settle(t, full, 1)
+	_, err = use(b)
+	require.NoError(t, err)
+	_, err = old.Settle(t.Context(), budget.Usage{Input: 1})
+	require.ErrorIs(t, err, budget.ErrUnknown)
+
+	now = now.Add(15 * day)
+	_, err = use(b)
+	require.NoError(t, err)
+	now = now.Add(15 * day)
+	b = open(30 * day)
+	_, err = use(b)
+	require.ErrorIs(t, err, budget.ErrClosed, "by its own horizon")
 	audit := budget.NewAudit()
 	for _, e := range j.all {
 		audit.Add(e)
 	}
 	require.Empty(t, audit.Violations)
 	require.Empty(t, audit.MultiClosed)
+}
+
+// A rid we made may come back as the caller's own once nothing needs it.
+func TestMadeRIDUsedAgain(t *testing.T) {
+	j := newFlaky()
+	b, err := budget.New(t.Context(), j)
+	require.NoError(t, err)
+	r := reserve(t, b, 10, 0)
+	settle(t, r, 5)
+	_, err = b.Reserve(t.Context(), budget.Request{RID: r.RID(), Tokens: 10})
+	require.ErrorIs(t, err, budget.ErrClosed)
+	b, err = budget.New(t.Context(), j)
+	require.NoError(t, err)
+	again, err := b.Reserve(t.Context(), budget.Request{RID: r.RID(), Tokens: 10})
+	require.NoError(t, err)
+	settle(t, again, 5)
+	audit := budget.NewAudit()
+	for _, e := range j.all {
+		audit.Add(e)
+	}
+	require.Empty(t, audit.Violations)
 }
 
 // case 83, as far as amounts go: an eleventh of the cap eleven times is the cap

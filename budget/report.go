@@ -125,7 +125,7 @@ func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
 }
 
 func (l *ledger) report() Report {
-	r := Report{Book: l.book, Balance: balanceOf(l.root), Overruns: l.stats.overruns, OverrunTokens: l.stats.overrunTokens, Unknown: maps.Clone(l.stats.unknown)}
+	r := Report{Book: l.book, Balance: balanceOf(l.root), Overruns: max(0, l.stats.overruns), OverrunTokens: max(0, l.stats.overrunTokens), Unknown: maps.Clone(l.stats.unknown)}
 	for _, scope := range slices.Sorted(maps.Keys(l.accounts)) {
 		if scope != "" {
 			r.Scopes = append(r.Scopes, ScopeReport{scope, balanceOf(l.accounts[scope])})

@@ -29,3 +29,30 @@ func TestScopesAreBounded(t *testing.T) {
 	_, err = b.Reserve(t.Context(), Request{Scope: "7", Tokens: 1})
 	require.NoError(t, err)
 }
+
+// A limit that cannot be set keeps the book from opening.
+func TestOpenRefusesALimitOnOneScopeTooMany(t *testing.T) {
+	b := Memory()
+	for i := range maxScopes - 1 {
+		b.ledger.account(strconv.Itoa(i))
+	}
+	b.limits = []Limit{Tokens(5).On("new")}
+	require.ErrorIs(t, b.begin(), ErrInvalid)
+}
+
+// Evidence is bounded: a rotation carries it in one line.
+func TestEvidenceIsBounded(t *testing.T) {
+	b := Memory()
+	r, err := b.Reserve(t.Context(), Request{Tokens: 1})
+	require.NoError(t, err)
+	for range maxProofs + 10 {
+		require.NoError(t, r.Extend(t.Context(), MaybeBilled, ""))
+	}
+	require.NoError(t, r.Close())
+	for i := range maxProofs {
+		_, err = r.Adjust(t.Context(), Evidence{Key: strconv.Itoa(i), Usage: Usage{Input: 1}})
+		require.NoError(t, err)
+	}
+	_, err = r.Adjust(t.Context(), Evidence{Key: "one more", Usage: Usage{Input: 1}})
+	require.ErrorIs(t, err, ErrInvalid)
+}

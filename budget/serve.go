@@ -32,6 +32,11 @@ func (b *Book) serve(batch []*op) {
 	}
 	b.inHand = nil
 	b.tidy()
+	if b.freed && len(b.waiting) > 0 { // the book broke: those who wait are told
+		b.serve(nil)
+		return
+	}
+	b.mourn()
 }
 
 // answer ends the ops of a batch that is durable. What there is to log of them
@@ -91,16 +96,22 @@ func (b *Book) again(err error) {
 func (b *Book) abandon() {
 	b.rollback()
 	b.breakDown(errPanicked)
-	b.finished = true
+	b.finished, b.mourned = true, true // the panic tells itself
+	tell := func(o *op) {
+		o.got, o.receipt = nil, Receipt{}
+		o.err = fmt.Errorf("budget: %s of %q may not be booked: %w", opNames[o.kind], o.rid, b.broken)
+		o.answer()
+	}
 	for _, o := range b.inHand {
 		if o != nil && o.waitsAt == nil {
-			o.got, o.receipt = nil, Receipt{}
-			o.err = fmt.Errorf("budget: %s of %q may not be booked: %w", opNames[o.kind], o.rid, b.broken)
-			o.answer()
+			tell(o)
 		}
 	}
-	b.inHand = nil
-	b.freed = true // those who wait are told by the next leader
+	for _, o := range b.waiting {
+		o.leave()
+		tell(o)
+	}
+	b.inHand, b.waiting = nil, nil
 }
 
 var errPanicked = errors.New("a function given to the book panicked")
@@ -120,8 +131,16 @@ func (b *Book) fail(o *op, err error) {
 // breakDown makes the book refuse every further reserve and extend.
 func (b *Book) breakDown(err error) {
 	if b.broken == nil {
-		b.broken = fmt.Errorf("%w; open it anew: %w", ErrBroken, err)
-		b.logger.LogAttrs(b.ctx, slog.LevelError, "book is broken and admits nothing more", slog.Any("error", err))
+		b.broken, b.freed = fmt.Errorf("%w; open it anew: %w", ErrBroken, err), true
+	}
+}
+
+// mourn logs that the book broke, once, when everybody has an answer: a log
+// handler is the caller's, and may panic.
+func (b *Book) mourn() {
+	if b.broken != nil && !b.mourned {
+		b.mourned = true
+		b.logger.LogAttrs(b.ctx, slog.LevelError, "book is broken and admits nothing more", slog.Any("error", b.broken))
 	}
 }
 
@@ -170,10 +189,7 @@ func (b *Book) catchUp() error {
 	from := b.pos
 	for e, err := range b.journal.Entries(b.ctx, b.pos) {
 		if err == nil && (e.Carried || e.Kind == journal.Open) {
-			err = errors.Join(b.ledger.contradictions(&e)...)
-			if err != nil {
-				err = fmt.Errorf("%w: the journal was rotated by another writer, and entries before it are gone unread: %w", ErrDamaged, err)
-			}
+			err = b.rotatedByAnother(&e)
 		}
 		if err == nil {
 			err = b.ledger.apply(&e, new(undo))
@@ -191,5 +207,23 @@ func (b *Book) catchUp() error {
 	}
 	b.publishLimits()
 	b.freed = true
+	return nil
+}
+
+// rotatedByAnother reads a line that a segment of another writer begins with.
+// Its limits hold from here on; all else must be known already, or entries
+// before it are gone unread.
+func (b *Book) rotatedByAnother(e *journal.Entry) error {
+	if err := errors.Join(b.ledger.contradictions(e)...); err != nil {
+		return fmt.Errorf("%w: the journal was rotated by another writer, and entries before it are gone unread: %w", ErrDamaged, err)
+	}
+	switch e.Kind {
+	case journal.Open:
+		for _, a := range b.ledger.accounts {
+			a.caps = [RequestUnit + 1]capacity{}
+		}
+	case journal.Limit:
+		return b.ledger.limit(e, new(undo))
+	}
 	return nil
 }

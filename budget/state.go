@@ -65,6 +65,10 @@ const (
 // and in picodollars, so that no figure derived from it leaves 64 bits.
 const maxHold = 1 << 61
 
+// maxProofs bounds the evidence of one reservation, which a rotation carries in
+// one line.
+const maxProofs = 256
+
 // money is a cost in picodollars, where it is known.
 type money struct {
 	amount int64
@@ -133,7 +137,11 @@ func (h *life) settle(dst []journal.Entry, u Usage, cost money) ([]journal.Entry
 
 // repeats reports whether u is what the last attempt was closed with.
 func (h *life) repeats(u Usage) bool {
-	return !u.Known() || u.figures() == h.usage && (u.Cost == 0 || u.Cost == h.sum.ConfirmedCost || len(h.proofs) > 0)
+	booked := h.sum.ConfirmedCost
+	if u.Estimated {
+		booked = h.lastCost
+	}
+	return !u.Known() || u.figures() == h.usage && (u.Cost == 0 || u.Cost == booked || len(h.proofs) > 0)
 }
 
 // closing is the settle entry of an open hold.
@@ -245,6 +253,8 @@ func (h *life) adjust(dst []journal.Entry, ev Evidence, cost money) ([]journal.E
 		return dst, fmt.Errorf("%w: reservation %q is open; settle it with the figure", ErrInFlight, h.rid)
 	case h.state == StateRefunded, h.sum.Maybe == 0:
 		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "adjust"}
+	case len(h.proofs) >= maxProofs:
+		return dst, &InvalidError{What: "evidence", Reason: fmt.Sprintf("reservation %q has %d pieces already; give one for all attempts that are left", h.rid, len(h.proofs))}
 	case ev.Attempts < 0 || ev.Attempts > h.sum.Maybe:
 		return dst, &InvalidError{What: "evidence", Reason: fmt.Sprintf("it covers %d attempts, %d of reservation %q are assumed", ev.Attempts, h.sum.Maybe, h.rid)}
 	}

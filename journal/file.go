@@ -75,6 +75,9 @@ func OpenFile(dir string, opts FileOptions) (_ *File, err error) {
 	f := &File{dir: filepath.Clean(dir), fs: opts.FS, due: opts.SegmentBytes}
 	if f.fs == nil {
 		f.fs = disk.OS()
+		if f.dir, err = filepath.Abs(f.dir); err != nil { // the process may change its directory
+			return nil, fmt.Errorf("journal: %w", err)
+		}
 	}
 	if f.due <= 0 {
 		f.due = DefaultSegmentBytes
