@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"io"
+	"log"
 	"os"
 	"runtime/debug"
 
@@ -16,6 +17,9 @@ func main() { os.Exit(tollbook(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // tollbook runs one command line and returns its exit code.
 func tollbook(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// net/http quotes answers to the standard logger; what is to be said of a
+	// call, the guard says.
+	log.SetOutput(io.Discard)
 	ui := newUI(stdout, stderr)
 	root, started := newRoot(ui)
 	root.SetArgs(args)
