@@ -264,6 +264,7 @@ func TestWholeFaults(t *testing.T) {
 	for name, spec := range specs {
 		for seed := range *wholeSeeds {
 			t.Run(fmt.Sprintf("%s/seed=%d", name, seed), func(t *testing.T) {
+				t.Parallel() // it mostly waits
 				w := newWorld(t, *wholeItems, uint64(seed), "--faults", spec)
 				w.overrunOK = name == "overrun" || name == "together"
 				w.flags = []string{"--timeout", "2s"}
