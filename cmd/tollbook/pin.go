@@ -98,8 +98,11 @@ func (p *pin) check(state string) error {
 		return p.checkNew(state)
 	}
 	var differ []string
+	if have.Input != p.Input {
+		differ = append(differ, fmt.Sprintf("its input is another file, or was changed (items then: %d, now: %d)", have.Items, p.Items))
+	}
 	for _, f := range [...]struct{ name, have, want string }{
-		{"input", have.Input, p.Input}, {"provider", have.Provider, p.Provider}, {"--out", have.Out, p.Out}, {"--errors", have.Errors, p.Errors},
+		{"provider", have.Provider, p.Provider}, {"--out", have.Out, p.Out}, {"--errors", have.Errors, p.Errors},
 	} {
 		if f.have != f.want {
 			differ = append(differ, fmt.Sprintf("its %s is %s, not %s", f.name, quote(f.have), quote(f.want)))
