@@ -64,19 +64,19 @@ func TestWhatWasRolledBackIsForgotten(t *testing.T) {
 	})
 }
 
+// open opens a book over a journal that others may use, too.
+func open(t *testing.T, j budget.Journal, opts ...budget.Option) *budget.Book {
+	t.Helper()
+	b, err := budget.New(t.Context(), j, append(opts, budget.OnOrphan(budget.OrphanKeep))...)
+	require.NoError(t, err)
+	return b
+}
+
 // Two books over one journal: every append may lose a conflict.
 func TestSharedJournal(t *testing.T) {
 	const limit = 500
 	j := newFlaky()
-	open := func() *budget.Book {
-		b, err := budget.New(t.Context(), j, budget.Tokens(limit), budget.OnOrphan(budget.OrphanKeep))
-		require.NoError(t, err)
-		return b
-	}
-	open()
-	a := open()
-	b, err := budget.New(t.Context(), late{j}, budget.OnOrphan(budget.OrphanKeep))
-	require.NoError(t, err)
+	a, b := open(t, j, budget.Tokens(limit)), open(t, late{j})
 	errs := together(8, func(w int) error {
 		book, rnd := []*budget.Book{a, b}[w%2], rand.New(rand.NewPCG(1, uint64(w)))
 		for range 150 {
@@ -129,16 +129,11 @@ func (l late) Rotate(_ context.Context, after journal.Pos, _ []journal.Entry) (j
 // Entries that a rotation by another book took out of reach are not passed over.
 func TestConflictBehindARotation(t *testing.T) {
 	j := newFlaky()
-	book := func(j budget.Journal) *budget.Book {
-		b, err := budget.New(t.Context(), j, budget.OnOrphan(budget.OrphanKeep))
-		require.NoError(t, err)
-		return b
-	}
-	a := book(j)
+	a := open(t, j)
 	require.NoError(t, a.SetLimit(t.Context(), budget.Tokens(10)))
-	b := book(late{j})
+	b := open(t, late{j})
 	reserve(t, b, 8, 0)
-	book(j) // rotates
+	open(t, j) // rotates
 	_, err := a.Reserve(t.Context(), budget.Request{Tokens: 8})
 	require.ErrorIs(t, err, budget.ErrDamaged)
 	_, err = a.Reserve(t.Context(), budget.Request{Tokens: 1})
@@ -275,17 +270,12 @@ func TestWaitersHearThatTheBookBroke(t *testing.T) {
 // A limit that another writer set is in force behind a rotation, too.
 func TestLimitBehindARotation(t *testing.T) {
 	j := newFlaky()
-	book := func(j budget.Journal) *budget.Book {
-		b, err := budget.New(t.Context(), j, budget.OnOrphan(budget.OrphanKeep))
-		require.NoError(t, err)
-		return b
-	}
-	a := book(j)
+	a := open(t, j)
 	require.NoError(t, a.SetLimit(t.Context(), budget.Requests(0)))
-	b := book(late{j})
+	b := open(t, late{j})
 	require.NoError(t, b.SetLimit(t.Context(), budget.Tokens(10)))
 	require.NoError(t, b.SetLimit(t.Context(), budget.Limit{Unit: budget.RequestUnit, Unlimited: true}))
-	book(j) // rotates
+	open(t, j) // rotates
 	require.NoError(t, a.SetLimit(t.Context(), budget.Tokens(20).On("x")))
 	_, err := a.Reserve(t.Context(), budget.Request{Tokens: 11})
 	require.ErrorIs(t, err, budget.ErrExhausted)
