@@ -298,7 +298,7 @@ func TestWholeFaults(t *testing.T) {
 // outputs are unique and complete, at most the items in flight are sent again.
 func TestWholeKill(t *testing.T) {
 	const workers = 64
-	w := newWorld(t, *wholeItems, 3, "--latency", "30ms")
+	w := newWorld(t, *wholeItems, 3, "--latency", "150ms")
 	rnd := rand.New(rand.NewPCG(3, 3))
 	kills := 0
 	for range *wholeKills {
@@ -309,7 +309,7 @@ func TestWholeKill(t *testing.T) {
 		select {
 		case err := <-exited:
 			require.NoError(t, err)
-		case <-time.After(time.Duration(50+rnd.IntN(750)) * time.Millisecond):
+		case <-time.After(time.Duration(50+rnd.IntN(250)) * time.Millisecond):
 			w.bracket()
 			if err := cmd.Process.Kill(); err != nil {
 				require.ErrorIs(t, err, os.ErrProcessDone)
