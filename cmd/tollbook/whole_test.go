@@ -113,6 +113,7 @@ type summary struct {
 	Items, Done, Failed, Dead, Pending, Sent int64
 	State, Reason                            string
 	Net, Confirmed, Assumed, Held, Open      int64
+	Overruns                                 int64
 }
 
 // run runs the batch to its next stop.
@@ -287,6 +288,11 @@ func TestWholeFaults(t *testing.T) {
 				w.get("/sim/bill", &bill)
 				t.Logf("%d pauses, %d readings, confirmed %d <= bill %d <= net %d; done %d, failed %d, dead %d", paused, w.readings,
 					s.Confirmed, bill.TotalTokens, s.Net, s.Done, s.Failed, s.Dead)
+				require.LessOrEqual(t, s.Confirmed, int64(bill.TotalTokens))
+				require.LessOrEqual(t, int64(bill.TotalTokens), s.Net, "at the end, also with overruns")
+				if name == "overrun" {
+					require.Positive(t, s.Overruns, "an overrun is reported")
+				}
 				w.complete(s.Dead)
 				w.verify()
 			})
