@@ -39,11 +39,10 @@ func (m *Memory) end() Pos { return m.first + Pos(m.count) - 1 }
 func (m *Memory) Append(ctx context.Context, after Pos, batch Batch) (Pos, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.ready(ctx); err != nil {
+		return 0, err
+	}
 	switch {
-	case m.closed:
-		return 0, ErrClosed
-	case ctx.Err() != nil:
-		return 0, ctx.Err()
 	case m.segment == 0:
 		return 0, errNotRotated
 	case m.last.repeated(batch.ID, after):
@@ -65,6 +64,14 @@ func (m *Memory) Append(ctx context.Context, after Pos, batch Batch) (Pos, error
 	return m.end(), nil
 }
 
+// ready holds back calls that can no longer succeed.
+func (m *Memory) ready(ctx context.Context) error {
+	if m.closed {
+		return ErrClosed
+	}
+	return ctx.Err()
+}
+
 func (m *Memory) conflict(after Pos) error {
 	return fmt.Errorf("%w: it ends at %d, not at %d", ErrConflict, m.end(), after)
 }
@@ -82,12 +89,10 @@ func (m *Memory) add(e *Entry) {
 func (m *Memory) Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case m.closed:
-		return 0, ErrClosed
-	case ctx.Err() != nil:
-		return 0, ctx.Err()
-	case after != m.end():
+	if err := m.ready(ctx); err != nil {
+		return 0, err
+	}
+	if after != m.end() {
 		return 0, m.conflict(after)
 	}
 	if err := checkCarried(carried, m.book); err != nil {
@@ -142,12 +147,10 @@ func (m *Memory) Entries(ctx context.Context, after Pos) iter.Seq2[Entry, error]
 func (m *Memory) copy(ctx context.Context, some []Entry, next, end Pos) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case m.closed:
-		return 0, ErrClosed
-	case ctx.Err() != nil:
-		return 0, ctx.Err()
-	case next < m.first:
+	if err := m.ready(ctx); err != nil {
+		return 0, err
+	}
+	if next < m.first {
 		return 0, fmt.Errorf("%w: a new segment began while reading", ErrConflict)
 	}
 	i := int(next - m.first)
