@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +13,13 @@ import (
 )
 
 // Dir reads the file journal in a directory without its lock, also while a
-// [File] writes it or after a crash. It changes nothing. What is being written
-// at the moment is not yielded and is no error, and neither is the torn end
-// that a crash leaves: that is for [OpenFile] to mend and for [Dir.Verify] to
+// [File] writes it or after a crash. It changes nothing. A line that is being
+// written at the moment is not yielded and is no error, and neither is the torn
+// end that a crash leaves: that is for [OpenFile] to mend and for [Dir.Verify] to
 // report. Any other damage ends the reading with a [*CorruptError].
+//
+// The batch whose sync is under way may be yielded, as the last: if the sync
+// fails, it is taken back, and a later reading does not have it.
 type Dir struct {
 	Path string
 	FS   disk.FS // nil: the operating system's, disk.OS()
@@ -104,9 +108,21 @@ func (d Dir) first(fsys disk.FS, newest bool) (s *segment, numbers []int64, err 
 
 // live reads the newest segment, to which somebody may be appending. Damage
 // that is not there at a second look was a batch that a full disk cut back and
-// that others took the place of, while it was being read.
+// that others took the place of, while it was being read. So a batch is held
+// back until what follows it says that it was durable, or until the end.
 func (d Dir) live(fsys disk.FS, s *segment, visit func(*Entry) error) error {
 	var seen uint64
+	var batch []Entry
+	yield := func() error {
+		for i := range batch {
+			seen = batch[i].Seq
+			if err := visit(&batch[i]); err != nil {
+				return err
+			}
+		}
+		batch = batch[:0]
+		return nil
+	}
 	again := false
 	for {
 		before := s.start
@@ -114,23 +130,38 @@ func (d Dir) live(fsys disk.FS, s *segment, visit func(*Entry) error) error {
 			if e.Seq <= seen {
 				return nil
 			}
-			seen = e.Seq
-			return visit(e)
+			if len(batch) > 0 && e.Synced > batch[0].Synced {
+				if err := yield(); err != nil {
+					return err
+				}
+			}
+			batch = append(batch, *e)
+			if s.chain.lines <= 1+s.chain.carries { // durable since the segment got its name
+				return yield()
+			}
+			return nil
 		})
 		damage, isDamage := errors.AsType[*CorruptError](err)
+		if isDamage && !again {
+			again, batch = true, batch[:0]
+			if err := s.close(); err != nil {
+				return err
+			}
+			if s, err = openSegment(fsys, d.Path, s.name, before); err != nil {
+				return fmt.Errorf("journal: %w", err)
+			}
+			continue
+		}
 		if isDamage {
 			var torn bool
 			if torn, err = s.torn(); err == nil && !torn {
 				err = damage
 			}
 		}
-		if err := errors.Join(err, s.close()); !isDamage || again || err == nil {
-			return err
+		if err == nil || isDamage {
+			err = cmp.Or(yield(), err)
 		}
-		again = true
-		if s, err = openSegment(fsys, d.Path, s.name, before); err != nil {
-			return fmt.Errorf("journal: %w", err)
-		}
+		return errors.Join(err, s.close())
 	}
 }
 
