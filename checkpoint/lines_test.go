@@ -62,6 +62,7 @@ func (f *slowFile) Truncate(size int64) error {
 }
 
 func (f *slowFile) ReadAt([]byte, int64) (int, error) { return 0, errors.ErrUnsupported }
+func (f *slowFile) Allocate(int64) error              { return errors.ErrUnsupported }
 func (f *slowFile) Linked() (bool, error)             { return true, nil }
 func (f *slowFile) Size() (int64, error)              { return int64(len(f.data)), nil }
 func (f *slowFile) Close() error                      { return nil }

@@ -248,7 +248,8 @@ func (h memHandle) Truncate(size int64) error {
 	return nil
 }
 
-func (h memHandle) Linked() (bool, error) { return true, nil }
+func (h memHandle) Allocate(size int64) error { return errors.ErrUnsupported }
+func (h memHandle) Linked() (bool, error)     { return true, nil }
 func (h memHandle) Size() (int64, error) {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()

@@ -118,6 +118,13 @@ func (f *testFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
+func (f *testFile) Allocate(size int64) error {
+	if _, err := f.fs.op("allocate %s", f.name); err != nil {
+		return err
+	}
+	return f.File.Allocate(size)
+}
+
 func (f *testFile) Close() error {
 	_, err := f.fs.op("close %s", f.name)
 	if closed := f.File.Close(); err == nil {

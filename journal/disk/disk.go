@@ -42,7 +42,7 @@ type FS interface {
 	Append(name string) (File, error)
 
 	// Open opens an existing file for reading, also while another handle or
-	// process appends to it. Write, Truncate and Sync on it fail.
+	// process appends to it. Write, Truncate and Allocate on it fail.
 	Open(name string) (File, error)
 
 	// Rename moves a file over what may stand under the new name, atomically:
@@ -80,6 +80,12 @@ type File interface {
 	// Truncate cuts the file to size bytes; the next Write goes there.
 	// Durable only after Sync.
 	Truncate(size int64) error
+
+	// Allocate makes the file, which must not be longer, size bytes long: what
+	// it adds are zeros whose room on the disk is really taken, so that
+	// removing the file sets that much free. A full disk answers here. After an
+	// error the file may have any length in between. Durable only after Sync.
+	Allocate(size int64) error
 
 	// Size returns the file's length in bytes as of now.
 	Size() (int64, error)
