@@ -18,43 +18,65 @@ type Recovery struct {
 	Swept   int    // unfinished files removed
 }
 
-// recover finds the end of the newest segment and mends it after a crash, so
-// that a new segment can follow. No other segment is read.
+// recover finds out how the last writer ended, and makes the journal one that
+// a new segment can follow, or refuses. This is the whole decision. Of the
+// segments only the newest is read, since it is the whole state.
 func (f *File) recover() error {
 	names, err := f.fs.List(f.dir)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
+	// What has a temporary name was never finished, and so never in charge.
 	if err := f.sweep(names); err != nil {
 		return fmt.Errorf("journal: remove unfinished file: %w", err)
 	}
 	numbers := segmentNumbers(names)
-	for i := 1; i < len(numbers); i++ {
-		if want := numbers[i-1] + 1; numbers[i] != want {
-			return missingSegment(want)
-		}
-	}
 	if len(numbers) == 0 {
+		// A new journal, or one that ended before its first segment had a name:
+		// nothing was ever acknowledged.
 		return nil
 	}
+	if hole := gap(numbers); hole > 0 {
+		// Segments come at the end and go at the beginning, each durably before
+		// the next: no crash leaves a hole.
+		return missingSegment(hole)
+	}
 	number := numbers[len(numbers)-1]
-	name := segmentName(number)
-	f.found.Segment = name
-	s, err := openSegment(f.fs, f.dir, name, startOf(number))
+	f.found.Segment = segmentName(number)
+	s, err := openSegment(f.fs, f.dir, f.found.Segment, startOf(number))
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	err = f.mend(s)
+	switch end, readErr := s.ending(); {
+	case readErr != nil:
+		err = fmt.Errorf("journal: read %s: %w", s.name, readErr)
+	case end.damage != nil && !end.torn:
+		// Something shows that the bad bytes were once durable. To cut them off
+		// would lose what was acknowledged.
+		err = end.damage
+	case s.clean():
+		// Sealed and nothing behind. The seals may be in memory only, if their
+		// writer was killed before its sync; the next segment relies on them.
+		f.chain, f.synced = s.chain, s.size
+		err = f.settle(s.name)
+	default:
+		// In use when its writer died, or a write failed: the end is missing or
+		// torn, and after a failed sync the good lines may be in memory only.
+		// Neither reading nor syncing them again would show it, so they are
+		// written anew, and sealed. What is torn is kept aside first.
+		f.found.Unclean = true
+		err = f.mend(s, end)
+	}
 	if err = errors.Join(err, s.close()); err != nil || !f.found.Unclean {
 		return err
 	}
-	if err := f.rename(name); err != nil {
-		return fmt.Errorf("journal: replace %s after a crash: %w", name, err)
+	if err := f.rename(s.name); err != nil {
+		return fmt.Errorf("journal: replace %s after a crash: %w", s.name, err)
 	}
 	return nil
 }
 
-// sweep removes what was never finished, and so was never in charge.
+// sweep removes what was never finished.
 func (f *File) sweep(names []string) error {
 	for _, name := range names {
 		if !strings.HasSuffix(name, disk.TempSuffix) {
@@ -68,53 +90,62 @@ func (f *File) sweep(names []string) error {
 	return nil
 }
 
-// mend reads the newest segment to its end and, unless it was closed cleanly,
-// makes a sealed copy of what is good, to be put in its place. A copy, since
-// after a failed fsync the good lines may be in memory only, and neither
-// reading nor syncing them again would show it.
-func (f *File) mend(s *segment) error {
+// gap returns the first number that is missing between two others, or 0.
+func gap(numbers []int64) int64 {
+	for i := 1; i < len(numbers); i++ {
+		if want := numbers[i-1] + 1; numbers[i] != want {
+			return want
+		}
+	}
+	return 0
+}
+
+// ending is how the newest segment ends when nobody writes it.
+type ending struct {
+	facts  chain         // behind the last good line that is no seal
+	size   int64         // bytes up to there
+	damage *CorruptError // the first line that is not good; nil if all are
+	torn   bool          // it can be a write that never ended; see [segment.torn]
+}
+
+// ending reads the segment to its end or its first damage. An error is the
+// disk's.
+func (s *segment) ending() (end ending, err error) {
 	s.mend = true
-	body, end := s.chain, int64(0) // behind the last line that is no seal
-	err := s.each(func(e *Entry) error {
+	end.facts = s.chain
+	err = s.each(func(e *Entry) error {
 		if e.Kind != Seal {
-			body, end = s.chain, s.good
+			end.facts, end.size = s.chain, s.good
 		}
 		return nil
 	})
-	if damage, ok := errors.AsType[*CorruptError](err); ok {
-		var torn bool
-		if torn, err = s.torn(); err == nil && !torn {
-			return damage
-		}
+	if errors.As(err, &end.damage) {
+		end.torn, err = s.torn()
+	} else if err == nil && s.chain.lines == 0 {
+		// A segment gets its name when its beginning is durable.
+		end.damage = &CorruptError{Segment: s.name, Line: 1, Reason: "the segment is empty"}
 	}
-	if err != nil {
-		return fmt.Errorf("journal: read %s: %w", s.name, err)
-	}
-	switch {
-	case s.chain.lines == 0:
-		return &CorruptError{Segment: s.name, Line: 1, Reason: "the segment is empty"}
-	case s.clean():
-		f.chain, f.synced = s.chain, s.size
-		return f.settle(s.name)
-	}
-	f.found.Unclean = true
-	if err := f.keepTorn(s); err != nil {
-		return full(fmt.Errorf("journal: keep the torn bytes of %s: %w", s.name, err))
-	}
-	if err := f.rewrite(s, body, end); err != nil {
-		return full(fmt.Errorf("journal: rewrite %s after a crash: %w", s.name, err))
-	}
-	return nil
+	return end, err
 }
 
-// settle makes seals durable that a killed writer may have written and not
-// synced: once the next segment has its name, this one must end in them.
+// settle makes seals durable that are there.
 func (f *File) settle(name string) error {
 	file, err := f.fs.Append(f.path(name))
 	if err != nil {
 		return err
 	}
 	return errors.Join(file.Sync(), file.Close())
+}
+
+// mend makes, under the temporary name, a sealed copy of what is good in s.
+func (f *File) mend(s *segment, end ending) error {
+	if err := f.keepTorn(s); err != nil {
+		return full(fmt.Errorf("journal: keep the torn bytes of %s: %w", s.name, err))
+	}
+	if err := f.rewrite(s, end.facts, end.size); err != nil {
+		return full(fmt.Errorf("journal: rewrite %s after a crash: %w", s.name, err))
+	}
+	return nil
 }
 
 // keepTorn copies the bytes behind the good lines into a file of their own.
