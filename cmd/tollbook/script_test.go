@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"tollbook": main})
+	testscript.Main(m, map[string]func(){"tollbook": main, "tollwriter": writerMain})
 }
 
 func TestScripts(t *testing.T) {
