@@ -21,8 +21,8 @@ type Audit struct {
 	Violations    []Violation // in the order of the lines
 
 	ledger *ledger
-	undo   undo // room for what is never taken back
-	closes map[string]int64
+	undo   undo             // room for what is never taken back
+	stray  map[string]int64 // closes of rids that were never reserved
 	lines  int64
 	failed map[string]bool // scopes whose figures were found wrong already
 }
@@ -44,35 +44,39 @@ func (v Violation) String() string {
 
 // NewAudit returns an Audit of an empty ledger.
 func NewAudit() *Audit {
-	return &Audit{MultiClosed: map[string]int64{}, ledger: newLedger(), closes: map[string]int64{}, failed: map[string]bool{}}
+	return &Audit{MultiClosed: map[string]int64{}, ledger: newLedger(), stray: map[string]int64{}, failed: map[string]bool{}}
 }
 
-// Add folds the next entry. Opening and carried lines count only in the first
-// segment; in later ones they are checked against the fold.
-func (a *Audit) Add(e journal.Entry) {
+// Add folds the next entry, which stays the caller's: nothing of it is kept, its
+// strings neither. Opening and carried lines count only in the first segment; in
+// later ones they are checked against the fold.
+func (a *Audit) Add(e *journal.Entry) {
 	a.lines++
 	if a.ledger.segments > 0 && e.Kind == journal.Open || a.ledger.segments > 1 && e.Carried {
-		for _, err := range a.ledger.contradictions(&e) {
-			a.violation(&e, err)
+		for _, err := range a.ledger.contradictions(e) {
+			a.violation(e, err)
 		}
 	} else {
-		a.count(&e)
+		a.count(e)
 	}
 	if e.Seq != 0 && !e.Carried && e.T < a.ledger.last {
-		a.violation(&e, fmt.Errorf("time goes back by %d microseconds", a.ledger.last-e.T))
+		a.violation(e, fmt.Errorf("time goes back by %d microseconds", a.ledger.last-e.T))
 	}
+	h := a.ledger.holds[e.RID]
 	if e.Seq == 0 && e.Prev == 0 { // a foreign ledger tells amounts only
-		a.complete(&e)
+		e = complete(*e, h)
 	}
-	if err := a.ledger.apply(&e, &a.undo); err != nil {
-		a.violation(&e, err)
+	if e.Kind == journal.Settle || e.Kind == journal.Refund {
+		a.close(e, h)
+	}
+	if err := a.ledger.applyTo(h, e, &a.undo); err != nil {
+		a.violation(e, err)
 		return
 	}
-	if e.Kind == journal.Reserve {
-		a.closes[e.RID] = 0 // a new life, where it is one past the horizon
-	}
 	a.Overruns, a.OverrunTokens = a.ledger.stats.overruns, a.ledger.stats.overrunTokens
-	a.checkPath(&e)
+	if h = a.undo.h; h != nil {
+		a.checkPath(e, h)
+	}
 }
 
 func (a *Audit) count(e *journal.Entry) {
@@ -97,18 +101,26 @@ func (a *Audit) count(e *journal.Entry) {
 	case journal.Limit:
 		a.Limits++
 	}
-	if e.Kind == journal.Settle || e.Kind == journal.Refund {
-		if a.closes[e.RID]++; a.closes[e.RID] > 1 {
-			a.MultiClosed[e.RID] = a.closes[e.RID]
+}
+
+// close counts closes from the second on: that there was a first one, the
+// state of the reservation tells.
+func (a *Audit) close(e *journal.Entry, h *hold) {
+	switch {
+	case h == nil:
+		n := a.stray[e.RID] + 1
+		if a.stray[strings.Clone(e.RID)] = n; n > 1 {
+			a.MultiClosed[strings.Clone(e.RID)] = n
 		}
+	case h.state != StateOpen:
+		a.MultiClosed[strings.Clone(e.RID)] = max(a.MultiClosed[e.RID], 1) + 1
 	}
 }
 
 // complete fills in what a line with only ev, rid, amount and t leaves open:
 // what remains of a reservation after its settle is taken as confirmed, what a
 // reclaim brings back as assumed.
-func (a *Audit) complete(e *journal.Entry) {
-	h := a.ledger.holds[e.RID]
+func complete(e journal.Entry, h *hold) *journal.Entry {
 	switch {
 	case e.Kind == journal.Settle && h != nil && e.Confirmed == 0 && e.Assumed == 0:
 		e.Confirmed = h.sum.Amount + e.Amount
@@ -117,15 +129,12 @@ func (a *Audit) complete(e *journal.Entry) {
 	case e.Kind == journal.Adjust && e.Confirmed == 0 && e.Assumed == 0:
 		e.Confirmed = e.Amount
 	}
+	return &e
 }
 
 // checkPath checks every balance that an entry moved: a hold is never
 // negative, nothing spent is, and no admission leaves a limit exceeded.
-func (a *Audit) checkPath(e *journal.Entry) {
-	h := a.ledger.holds[e.RID]
-	if h == nil {
-		return
-	}
+func (a *Audit) checkPath(e *journal.Entry, h *hold) {
 	if h.state == StateRefunded && (h.sum.Amount != 0 || h.sum.Cost != 0) {
 		a.violation(e, fmt.Errorf("the refund of reservation %q leaves %d tokens and %d picodollars of it in the net", h.rid, h.sum.Amount, h.sum.Cost))
 	}
@@ -151,7 +160,7 @@ func (a *Audit) checkPath(e *journal.Entry) {
 
 func (a *Audit) violation(e *journal.Entry, err error) {
 	what := strings.TrimPrefix(err.Error(), ErrDamaged.Error()+": ")
-	a.Violations = append(a.Violations, Violation{Line: a.lines, Seq: e.Seq, RID: e.RID, What: what})
+	a.Violations = append(a.Violations, Violation{Line: a.lines, Seq: e.Seq, RID: strings.Clone(e.RID), What: what})
 }
 
 // Report returns the balances of all that was added.

@@ -111,7 +111,7 @@ func TestSharedJournal(t *testing.T) {
 	}
 	audit := budget.NewAudit()
 	for _, e := range j.all {
-		audit.Add(e)
+		audit.Add(&e)
 	}
 	require.Empty(t, audit.Violations[:min(3, len(audit.Violations))])
 	require.Empty(t, audit.MultiClosed)

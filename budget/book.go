@@ -192,6 +192,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 		b.pos = journal.Pos(e.Seq)
 	}
 	b.ledger.stats = stats{unknown: map[string]int64{}} // from here on
+	b.ledger.guarded = true
 	if err := b.rotate(); err != nil {
 		return nil, fmt.Errorf("budget: open: %w", err)
 	}

@@ -173,7 +173,7 @@ func (h *hold) carry() journal.Entry {
 }
 
 // carry folds such a line.
-func (l *ledger) carry(e *journal.Entry) error {
+func (l *ledger) carry(e *journal.Entry, u *undo) error {
 	p := e.Past
 	if p == nil || parseState(p.State) <= StateOpen {
 		return fmt.Errorf("%w: carry line %d of %q names no closed state", ErrDamaged, e.Seq, e.RID)
@@ -181,11 +181,16 @@ func (l *ledger) carry(e *journal.Entry) error {
 	if l.holds[e.RID] != nil {
 		return fmt.Errorf("%w: reservation %q is carried twice", ErrDamaged, e.RID)
 	}
-	l.holds[e.RID] = &hold{life: life{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named, account: l.account(e.Scope),
+	proofs := slices.Clone(p.Evidence)
+	for i := range proofs {
+		proofs[i].Key = l.own(proofs[i].Key)
+	}
+	u.h = &hold{life: life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named, account: l.account(e.Scope),
 		state: parseState(p.State), opened: p.Opened, closed: e.T, each: p.Each, eachCost: p.EachCost, lost: p.Lost, tries: e.Tries,
 		sum: journal.Change{Amount: p.Confirmed + p.Assumed, Cost: p.ConfirmedCost + p.AssumedCost, Confirmed: p.Confirmed,
 			ConfirmedCost: p.ConfirmedCost, Assumed: p.Assumed, AssumedCost: p.AssumedCost, Maybe: p.Maybe},
-		usage: e.Usage, lastCost: p.LastCost, held: p.Held, heldCost: p.HeldCost, unsent: p.Unsent, proofs: p.Evidence}}
+		usage: e.Usage, lastCost: p.LastCost, held: p.Held, heldCost: p.HeldCost, unsent: p.Unsent, proofs: proofs}}
+	l.holds[u.h.rid] = u.h
 	return nil
 }
 

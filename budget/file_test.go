@@ -89,7 +89,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	audit, seen := budget.NewAudit(), map[string]string{}
 	for e, err := range (journal.Dir{Path: dir}).History() {
 		require.NoError(t, err)
-		audit.Add(e)
+		audit.Add(&e)
 		switch e.Kind {
 		case journal.Reserve:
 			seen[e.RID] = "reserved"

@@ -18,6 +18,8 @@ type ledger struct {
 	keys     map[string]*hold // the open ones that carry a key
 	open     hold             // head of the ring of the open ones, oldest first
 
+	guarded  bool              // entries come from the guard, and their strings stay; else what is kept is copied
+	names    map[string]string // copies of what is named again and again: models, price tables
 	book     string
 	segments int   // open lines seen; from the second on, carried lines repeat what is known
 	last     int64 // largest T so far, carried lines apart
@@ -57,7 +59,7 @@ func newLedger() *ledger {
 	root := &account{}
 	root.path = []*account{root}
 	l := &ledger{root: root, accounts: map[string]*account{"": root}, holds: map[string]*hold{}, keys: map[string]*hold{},
-		stats: stats{unknown: map[string]int64{}}}
+		names: map[string]string{}, stats: stats{unknown: map[string]int64{}}}
 	l.open.prev, l.open.next = &l.open, &l.open
 	return l
 }
@@ -183,7 +185,7 @@ func (l *ledger) applyTo(h *hold, e *journal.Entry, u *undo) error {
 	case journal.Limit:
 		return l.limit(e, u)
 	case journal.Carry:
-		return l.carry(e)
+		return l.carry(e, u)
 	case journal.Reserve:
 		return l.reserve(e, u)
 	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
@@ -206,7 +208,7 @@ func (l *ledger) opening(e *journal.Entry) error {
 	if l.segments++; l.segments > 1 {
 		return nil
 	}
-	l.book, l.root.sum = e.Opening.Book, e.Change
+	l.book, l.root.sum = strings.Clone(e.Opening.Book), e.Change
 	for _, b := range e.Opening.Balances {
 		l.account(b.Scope).sum = b.Change
 	}
@@ -234,7 +236,7 @@ func (l *ledger) reserve(e *journal.Entry, u *undo) error {
 	if old := u.old; old != nil && !old.forgettable(e.T-minHorizon.Microseconds()) {
 		return fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
 	}
-	h := &hold{life: life{rid: e.RID, key: e.Key, model: e.Model, prices: e.Prices, named: e.Named,
+	h := &hold{life: life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named,
 		state: StateOpen, opened: e.T, each: e.Amount, eachCost: e.Cost, tries: 1, sum: e.Change}}
 	if p := e.Past; p != nil {
 		h.each, h.eachCost, h.lost, h.tries = p.Each, p.EachCost, p.Lost, e.Tries
@@ -248,8 +250,9 @@ func (l *ledger) reserve(e *journal.Entry, u *undo) error {
 	}
 	if u.old != nil {
 		u.old.forgotten = true // its handles must not reach the new life of the rid
+		delete(l.holds, h.rid) // with its copy of the rid
 	}
-	l.holds[e.RID] = h
+	l.holds[h.rid] = h
 	l.opened(h, 1)
 	l.note(e)
 	u.h = h
@@ -274,7 +277,7 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 	}
 	l.stats.overran(&h.life, &u.was)
 	if e.Maybe > 0 && e.Kind != journal.Reclaim {
-		u.why = cmp.Or(e.Why, "unknown")
+		u.why = l.name(cmp.Or(e.Why, "unknown"))
 		l.stats.unknown[u.why]++
 	}
 	l.note(e)
@@ -312,6 +315,34 @@ func (l *ledger) opened(h *hold, by int64) {
 	case l.keys[h.key] == h:
 		delete(l.keys, h.key)
 	}
+}
+
+// own returns s as it may be kept: the strings of an entry that was read share
+// one large piece of memory with those of many others.
+func (l *ledger) own(s string) string {
+	if l.guarded {
+		return s
+	}
+	return strings.Clone(s)
+}
+
+// maxNames bounds the names that are remembered for their copies.
+const maxNames = 1 << 12
+
+// name is own for what many entries repeat.
+func (l *ledger) name(s string) string {
+	if l.guarded || s == "" {
+		return s
+	}
+	name, ok := l.names[s]
+	if !ok {
+		if len(l.names) >= maxNames {
+			clear(l.names)
+		}
+		name = strings.Clone(s)
+		l.names[name] = name
+	}
+	return name
 }
 
 func (l *ledger) note(e *journal.Entry) {

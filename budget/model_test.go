@@ -142,7 +142,7 @@ func TestModel(t *testing.T) {
 			require.LessOrEqual(t, r.Tokens.Held, int64(limit))
 			audit := budget.NewAudit()
 			for _, e := range j.all {
-				audit.Add(e)
+				audit.Add(&e)
 			}
 			require.Empty(t, audit.Violations)
 			require.Empty(t, audit.MultiClosed)

@@ -179,7 +179,7 @@ func TestRIDPastTheHorizon(t *testing.T) {
 	require.ErrorIs(t, err, budget.ErrClosed, "by its own horizon")
 	audit := budget.NewAudit()
 	for _, e := range j.all {
-		audit.Add(e)
+		audit.Add(&e)
 	}
 	require.Empty(t, audit.Violations)
 	require.Empty(t, audit.MultiClosed)
@@ -201,7 +201,7 @@ func TestMadeRIDUsedAgain(t *testing.T) {
 	settle(t, again, 5)
 	audit := budget.NewAudit()
 	for _, e := range j.all {
-		audit.Add(e)
+		audit.Add(&e)
 	}
 	require.Empty(t, audit.Violations)
 }

@@ -128,7 +128,7 @@ func TestReopenedBookAnswersTheSame(t *testing.T) {
 		audit := budget.NewAudit()
 		for e, err := range (journal.Dir{Path: dir}).History() {
 			require.NoError(t, err)
-			audit.Add(e)
+			audit.Add(&e)
 		}
 		require.Empty(t, audit.Violations)
 		require.Empty(t, audit.MultiClosed)

@@ -187,6 +187,8 @@ func (b *Book) unapply(to int) {
 // catchUp folds what others appended to a shared journal.
 func (b *Book) catchUp() error {
 	from := b.pos
+	b.ledger.guarded = false
+	defer func() { b.ledger.guarded = true }()
 	for e, err := range b.journal.Entries(b.ctx, b.pos) {
 		if err == nil && (e.Carried || e.Kind == journal.Open) {
 			err = b.rotatedByAnother(&e)

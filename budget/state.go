@@ -3,6 +3,7 @@ package budget
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tollbook/tollbook/journal"
 )
@@ -319,7 +320,7 @@ func (h *life) apply(e *journal.Entry) error {
 		if h.lost -= earlier; -e.Maybe > earlier { // it covers the last attempt
 			h.usage, h.lastCost = e.Usage, 0
 		}
-		h.proofs = append(slices.Clip(h.proofs), journal.Proof{Key: e.Evidence, Usage: e.Usage, Cost: e.ConfirmedCost})
+		h.proofs = append(slices.Clip(h.proofs), journal.Proof{Key: strings.Clone(e.Evidence), Usage: e.Usage, Cost: e.ConfirmedCost})
 	}
 	if h.state != StateOpen {
 		h.closed = e.T

@@ -70,7 +70,7 @@ func check(t reporter, want budget.Report, entries iter.Seq2[journal.Entry, erro
 			t.Errorf("budgettest: reading the entries: %v", err)
 			return
 		}
-		audit.Add(e)
+		audit.Add(&e)
 	}
 	for _, v := range audit.Violations {
 		t.Errorf("budgettest: %v", v)

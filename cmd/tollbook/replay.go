@@ -82,7 +82,7 @@ func (f *ledgerFold) lines(name string, r io.Reader) error {
 		bad, _ := errors.AsType[*journal.CorruptError](err)
 		switch {
 		case err == nil:
-			f.audit.Add(entry)
+			f.audit.Add(&entry)
 		case bad == nil:
 			return err
 		case bad.Unfinished:
@@ -107,7 +107,7 @@ func (f *ledgerFold) book(state string) error {
 		case err != nil:
 			return notBook(state, err)
 		}
-		f.audit.Add(entry)
+		f.audit.Add(&entry)
 	}
 	if entries == 0 {
 		return notBook(state, errNoSegments)

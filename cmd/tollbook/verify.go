@@ -37,7 +37,7 @@ is in use. Damage or any violation exits 5.`,
 				if err != nil {
 					return notBook(args[0], err)
 				}
-				entries.Add(e)
+				entries.Add(&e)
 			}
 			var lost error
 			if report := entries.Report(); !bytes.Damaged() {
