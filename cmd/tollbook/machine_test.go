@@ -280,7 +280,7 @@ func (c *claims) hold(t *testing.T, dir string, later bool) {
 	keys, found := map[string]string{}, map[string][]journal.Entry{} // rid -> key, key -> its entries
 	for e, err := range (journal.Dir{Path: dir}).History() {
 		require.NoError(t, err)
-		audit.Add(e)
+		audit.Add(&e)
 		if e.Carried || e.Kind == journal.Open || e.Kind == journal.Limit {
 			continue
 		}
