@@ -16,7 +16,8 @@ import (
 // [File] writes it or after a crash. It changes nothing. A line that is being
 // written at the moment is not yielded and is no error, and neither is the torn
 // end that a crash leaves: that is for [OpenFile] to mend and for [Dir.Verify] to
-// report. Any other damage ends the reading with a [*CorruptError].
+// report. Any other damage ends the reading with a [*CorruptError], and a segment
+// that was pruned before its turn came with [ErrConflict].
 //
 // The batch whose sync is under way may be yielded, as the last: if the sync
 // fails, it is taken back, and a later reading does not have it.
@@ -66,7 +67,11 @@ func (d Dir) visit(newest bool, visit func(*Entry) error) error {
 		if number != next.segment {
 			return missingSegment(next.segment)
 		}
-		if s, err = openSegment(fsys, d.Path, segmentName(number), next); err != nil {
+		s, err = openSegment(fsys, d.Path, segmentName(number), next)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s was pruned meanwhile; read again", ErrConflict, segmentName(number))
+		}
+		if err != nil {
 			return fmt.Errorf("journal: %w", err)
 		}
 	}
@@ -84,11 +89,9 @@ func (d Dir) fs() disk.FS {
 // is none. Retention takes the oldest: one that is gone was listed too early.
 func (d Dir) first(fsys disk.FS, newest bool) (s *segment, numbers []int64, err error) {
 	for range 10 {
-		names, err := fsys.List(d.Path)
-		if err != nil {
+		if _, numbers, err = listSegments(fsys, d.Path); err != nil {
 			return nil, nil, fmt.Errorf("journal: %w", err)
 		}
-		numbers = segmentNumbers(names)
 		if len(numbers) == 0 {
 			return nil, nil, nil
 		}

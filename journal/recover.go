@@ -22,7 +22,7 @@ type Recovery struct {
 // a new segment can follow, or refuses. This is the whole decision. Of the
 // segments only the newest is read, since it is the whole state.
 func (f *File) recover() error {
-	names, err := f.fs.List(f.dir)
+	names, numbers, err := listSegments(f.fs, f.dir)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
@@ -30,7 +30,6 @@ func (f *File) recover() error {
 	if err := f.sweep(names); err != nil {
 		return fmt.Errorf("journal: remove unfinished file: %w", err)
 	}
-	numbers := segmentNumbers(names)
 	if len(numbers) == 0 {
 		// A new journal, or one that ended before its first segment had a name:
 		// nothing was ever acknowledged.
@@ -90,16 +89,6 @@ func (f *File) sweep(names []string) error {
 	return nil
 }
 
-// gap returns the first number that is missing between two others, or 0.
-func gap(numbers []int64) int64 {
-	for i := 1; i < len(numbers); i++ {
-		if want := numbers[i-1] + 1; numbers[i] != want {
-			return want
-		}
-	}
-	return 0
-}
-
 // ending is how the newest segment ends when nobody writes it.
 type ending struct {
 	facts  chain         // behind the last good line that is no seal
@@ -123,7 +112,7 @@ func (s *segment) ending() (end ending, err error) {
 		end.torn, err = s.torn()
 	} else if err == nil && s.chain.lines == 0 {
 		// A segment gets its name when its beginning is durable.
-		end.damage = &CorruptError{Segment: s.name, Line: 1, Reason: "the segment is empty"}
+		end.damage = s.empty()
 	}
 	return end, err
 }
@@ -153,7 +142,7 @@ func (f *File) keepTorn(s *segment) error {
 	if s.good == s.size {
 		return nil
 	}
-	name, err := f.freeName(s.name + ".torn")
+	name, err := f.freeName(s.name + tornSuffix)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,10 @@ import (
 	"github.com/tollbook/tollbook/journal/disk"
 )
 
-const segmentSuffix = ".jsonl"
+const (
+	segmentSuffix = ".jsonl"
+	tornSuffix    = ".torn" // behind the name of the segment whose torn bytes are kept there
+)
 
 func segmentName(number int64) string { return fmt.Sprintf("%06d%s", number, segmentSuffix) }
 
@@ -26,6 +29,31 @@ func segmentNumbers(names []string) (numbers []int64) {
 	}
 	slices.Sort(numbers)
 	return numbers
+}
+
+// gap returns the first number that is missing between two others, or 0.
+func gap(numbers []int64) int64 {
+	for i := 1; i < len(numbers); i++ {
+		if want := numbers[i-1] + 1; numbers[i] != want {
+			return want
+		}
+	}
+	return 0
+}
+
+// listSegments returns the names in a directory and the segments among them. A
+// listing made while segments are pruned can miss one and still have an older
+// one, so a gap is looked at again before it is believed.
+func listSegments(fsys disk.FS, dir string) (names []string, numbers []int64, err error) {
+	for range 3 {
+		if names, err = fsys.List(dir); err != nil {
+			return nil, nil, err
+		}
+		if numbers = segmentNumbers(names); gap(numbers) == 0 {
+			break
+		}
+	}
+	return names, numbers, nil
 }
 
 func missingSegment(number int64) *CorruptError {
@@ -129,6 +157,10 @@ func (s *segment) torn() (bool, error) {
 
 func (s *segment) noSeal() *CorruptError {
 	return &CorruptError{Segment: s.name, Offset: s.good, Line: s.chain.lines + 1, Reason: "the segment does not end in two seals, though another follows"}
+}
+
+func (s *segment) empty() *CorruptError {
+	return &CorruptError{Segment: s.name, Line: 1, Reason: "the segment is empty"}
 }
 
 // errStopped is returned by a visit that has seen enough.

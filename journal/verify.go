@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 )
 
 // Finding is one thing that [Dir.Verify] has to say about a segment.
@@ -45,13 +46,21 @@ func (a *Audit) Damaged() bool {
 // and end in two seals. It goes on behind damage and returns all it finds; an
 // error says only that something could not be read. Whether the entries make
 // sense together is not looked at here.
-func (d Dir) Verify() (Audit, error) {
-	names, err := d.fs().List(d.Path)
+func (d Dir) Verify() (a Audit, err error) {
+	for range 10 { // a segment that is gone was pruned after it was listed
+		if a, err = d.verify(); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return a, err
+}
+
+func (d Dir) verify() (Audit, error) {
+	_, numbers, err := listSegments(d.fs(), d.Path)
 	if err != nil {
 		return Audit{}, fmt.Errorf("journal: %w", err)
 	}
 	a := auditor{dir: d}
-	numbers := segmentNumbers(names)
 	for i, number := range numbers {
 		newest := i == len(numbers)-1
 		if i > 0 && number != numbers[i-1]+1 {

@@ -1,0 +1,137 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tollbook/tollbook/journal/disk"
+)
+
+// Pruned is what [Dir.Prune] removed.
+type Pruned struct {
+	Segments []string // names, oldest first
+	Bytes    int64    // of these, and of the torn bytes kept beside them
+	Left     int      // segments that are still there
+}
+
+// Prune removes whole segments from the old end: those of which every entry is
+// older than keepFrom, and never the newest two. No balance changes by that,
+// since each segment begins with what the ones before add up to.
+//
+// It needs no lock and no room on the disk, and can run beside a writer and
+// beside readers; a reader that has not come to the pruned segments yet starts
+// over or fails with [ErrConflict]. Nothing is removed unless the newest
+// segment can be read, and a segment that is damaged, or not the one its
+// successor follows, is never removed: both are a [*CorruptError]. After an
+// error, Pruned says what had gone before.
+func (d Dir) Prune(keepFrom time.Time) (Pruned, error) {
+	fsys := d.fs()
+	names, numbers, err := listSegments(fsys, d.Path)
+	if err != nil {
+		return Pruned{}, fmt.Errorf("journal: %w", err)
+	}
+	pruned := Pruned{Left: len(numbers)}
+	if hole := gap(numbers); hole > 0 {
+		return pruned, missingSegment(hole)
+	}
+	if len(numbers) == 0 {
+		return pruned, nil
+	}
+	if err := d.readable(fsys, numbers[len(numbers)-1]); err != nil {
+		return pruned, err
+	}
+	for ; len(numbers) > 2; numbers = numbers[1:] {
+		if old, err := d.wholly(fsys, numbers[0], keepFrom); err != nil || !old {
+			return pruned, err
+		}
+		if err := pruned.segment(d, names, segmentName(numbers[0])); err != nil {
+			return pruned, err
+		}
+	}
+	return pruned, nil
+}
+
+// segment removes a segment, and before it the torn bytes kept beside it. It
+// is gone for good before the next goes: else a crash could leave a hole.
+func (p *Pruned) segment(d Dir, names []string, name string) error {
+	for _, beside := range names {
+		if !strings.HasPrefix(beside, name+tornSuffix) {
+			continue
+		}
+		if err := p.remove(d, beside); err != nil {
+			return err
+		}
+	}
+	if err := p.remove(d, name); err != nil {
+		return err
+	}
+	p.Segments = append(p.Segments, name)
+	p.Left--
+	if err := d.fs().SyncDir(d.Path); err != nil {
+		return fmt.Errorf("journal: prune %s: %w", name, err)
+	}
+	return nil
+}
+
+// readable refuses if the newest segment, which is the whole state, is damaged.
+// What a crash leaves at its end is no damage.
+func (d Dir) readable(fsys disk.FS, newest int64) error {
+	if _, err := d.opening(fsys, newest); err != nil {
+		return err
+	}
+	return d.visit(true, func(*Entry) error { return nil })
+}
+
+// wholly reports whether all of a segment is older than keepFrom, by the time
+// of the line that the next one begins with. It is an error if it is damaged,
+// or not what that line follows.
+func (d Dir) wholly(fsys disk.FS, number int64, keepFrom time.Time) (older bool, err error) {
+	open, err := d.opening(fsys, number+1)
+	if err != nil || open.T >= keepFrom.UnixMicro() {
+		return false, err
+	}
+	s, err := openSegment(fsys, d.Path, segmentName(number), startOf(number))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // pruned by somebody else
+	}
+	if err != nil {
+		return false, fmt.Errorf("journal: %w", err)
+	}
+	err = s.each(func(*Entry) error { return nil })
+	if err == nil && (!s.clean() || s.chain.crc != open.Opening.LastCRC) {
+		err = s.noSeal()
+	}
+	return err == nil, errors.Join(err, s.close())
+}
+
+// opening returns the line that a segment begins with.
+func (d Dir) opening(fsys disk.FS, number int64) (open Entry, err error) {
+	s, err := openSegment(fsys, d.Path, segmentName(number), startOf(number))
+	if err != nil {
+		return open, fmt.Errorf("journal: %w", err)
+	}
+	err = s.next(&open)
+	if errors.Is(err, io.EOF) {
+		err = s.empty()
+	}
+	return open, errors.Join(err, s.close())
+}
+
+// remove deletes a file, which somebody else may have done before.
+func (p *Pruned) remove(d Dir, name string) error {
+	fsys, path := d.fs(), filepath.Join(d.Path, name)
+	if file, err := fsys.Open(path); err == nil {
+		size, _ := file.Size()
+		p.Bytes += size
+		file.Close()
+	}
+	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("journal: prune %s: %w", name, err)
+	}
+	return nil
+}
