@@ -5,7 +5,6 @@ package disk_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,7 +19,8 @@ import (
 	"github.com/tollbook/tollbook/journal/disk"
 )
 
-// traced logs every operation and fails the one at index failAt (-1: none).
+// traced logs every operation that does something and fails the one at index
+// failAt (-1: none), a write half way.
 type traced struct {
 	disk.FS
 	ops    []string
@@ -29,66 +29,19 @@ type traced struct {
 
 var errInjected = errors.New("injected")
 
-func (t *traced) op(format string, args ...any) error {
-	t.ops = append(t.ops, fmt.Sprintf(format, args...))
-	if len(t.ops)-1 == t.failAt {
-		return errInjected
-	}
-	return nil
-}
-
-func (t *traced) Create(name string) (disk.File, error) {
-	if err := t.op("create %s", filepath.Base(name)); err != nil {
-		return nil, err
-	}
-	f, err := t.FS.Create(name)
-	return &tracedFile{f, t}, err
-}
-
-func (t *traced) Rename(from, to string) error {
-	if err := t.op("rename %s %s", filepath.Base(from), filepath.Base(to)); err != nil {
-		return err
-	}
-	return t.FS.Rename(from, to)
-}
-
-func (t *traced) SyncDir(dir string) error {
-	if err := t.op("syncdir %s", filepath.Base(dir)); err != nil {
-		return err
-	}
-	return t.FS.SyncDir(dir)
-}
-
-func (t *traced) Mkdir(dir string) error {
-	if err := t.op("mkdir %s", filepath.Base(dir)); err != nil {
-		return err
-	}
-	return t.FS.Mkdir(dir)
-}
-
-type tracedFile struct {
-	disk.File
-	t *traced
-}
-
-func (f *tracedFile) Write(p []byte) (int, error) {
-	if err := f.t.op("write %d", len(p)); err != nil {
-		n, _ := f.File.Write(p[:len(p)/2])
-		return n, err
-	}
-	return f.File.Write(p)
-}
-
-func (f *tracedFile) Sync() error {
-	if err := f.t.op("sync"); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
-
-func (f *tracedFile) Close() error {
-	err := f.t.op("close")
-	return errors.Join(err, f.File.Close())
+func trace(fsys disk.FS, failAt int) *traced {
+	t := &traced{failAt: failAt}
+	t.FS = disk.Failing(fsys, func(op disk.Op) disk.Fault {
+		if op.Kind.Reads() && op.Kind != disk.OpClose {
+			return disk.Fault{}
+		}
+		t.ops = append(t.ops, op.Kind.String()+" "+filepath.Base(op.Name))
+		if len(t.ops)-1 == t.failAt {
+			return disk.Fault{Err: errInjected, Bytes: int(op.Bytes) / 2}
+		}
+		return disk.Fault{}
+	})
+	return t
 }
 
 func TestReplaceFailsAtEveryStep(t *testing.T) {
@@ -96,7 +49,7 @@ func TestReplaceFailsAtEveryStep(t *testing.T) {
 		dir := t.TempDir()
 		name := filepath.Join(dir, "c.json")
 		require.NoError(t, disk.Replace(disk.OS(), name, []byte("old content")))
-		fsys := &traced{FS: disk.OS(), failAt: step}
+		fsys := trace(disk.OS(), step)
 		err := disk.Replace(fsys, name, []byte("new"))
 		content, readErr := os.ReadFile(name)
 		require.NoError(t, readErr)
@@ -106,8 +59,8 @@ func TestReplaceFailsAtEveryStep(t *testing.T) {
 		if step == len(fsys.ops) { // nothing was left to fail
 			require.NoError(t, err)
 			require.Equal(t, "new", string(content))
-			require.Equal(t, []string{"create c.json.tmp", "write 3", "sync", "close",
-				"rename c.json.tmp c.json", "syncdir " + filepath.Base(dir)}, fsys.ops)
+			require.Equal(t, []string{"create c.json.tmp", "write c.json.tmp", "sync c.json.tmp", "close c.json.tmp",
+				"rename c.json", "syncdir " + filepath.Base(dir)}, fsys.ops)
 			return
 		}
 		require.ErrorIs(t, err, errInjected, "step %d", step)
@@ -115,6 +68,32 @@ func TestReplaceFailsAtEveryStep(t *testing.T) {
 		if !strings.HasPrefix(fsys.ops[step], "syncdir") {
 			require.Equal(t, "old content", string(content), "step %d", step)
 		}
+	}
+}
+
+// Power fails before each operation: the old content or the new one, whole, and
+// after nil the new one.
+func TestReplaceSurvivesPowerCuts(t *testing.T) {
+	for k := 1; ; k++ {
+		m := disk.NewMem()
+		require.NoError(t, disk.Replace(m, "c.json", []byte("old content")))
+		cut := false
+		err := disk.Replace(disk.Failing(m, func(op disk.Op) disk.Fault {
+			if cut = cut || op.N == k; cut {
+				m.Kill()
+			}
+			return disk.Fault{}
+		}), "c.json", []byte("new"))
+		found := outcomes(t, m, func(m *disk.Mem) string { return content(t, m, "c.json") })
+		if !cut {
+			require.NoError(t, err)
+			require.Equal(t, map[string]int{"new": 4000}, found)
+			return
+		}
+		require.ErrorIs(t, err, disk.ErrGone)
+		delete(found, "old content")
+		delete(found, "new")
+		require.Empty(t, found, "power cut before operation %d", k)
 	}
 }
 
@@ -137,7 +116,7 @@ func TestMkdirAllSyncsEachParent(t *testing.T) {
 	root := t.TempDir()
 	base := filepath.Base(root)
 	dir := filepath.Join(root, "a", "b")
-	fsys := &traced{FS: disk.OS(), failAt: -1}
+	fsys := trace(disk.OS(), -1)
 	require.NoError(t, disk.MkdirAll(fsys, dir))
 	require.Equal(t, []string{"mkdir b", "mkdir a", "syncdir " + base, "mkdir b", "syncdir a"}, fsys.ops)
 
@@ -146,7 +125,7 @@ func TestMkdirAllSyncsEachParent(t *testing.T) {
 	require.NoError(t, disk.MkdirAll(fsys, dir))
 	require.Equal(t, []string{"mkdir b", "syncdir a"}, fsys.ops)
 
-	fsys = &traced{FS: disk.OS(), failAt: 1}
+	fsys = trace(disk.OS(), 1)
 	require.ErrorIs(t, disk.MkdirAll(fsys, dir), errInjected)
 }
 
