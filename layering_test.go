@@ -13,6 +13,7 @@ const module = "github.com/tollbook/tollbook/"
 var arrows = map[string][]string{
 	"journal/disk":            {},
 	"journal":                 {"journal/disk"},
+	"journal/journaltest":     {"journal", "journal/disk"},
 	"budget":                  {"journal", "journal/disk"},
 	"budget/budgettest":       {"budget", "journal", "journal/disk"},
 	"retry":                   {},

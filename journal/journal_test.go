@@ -1,13 +1,12 @@
-// What every journal owes its guard: append only if unchanged, repeats that
-// are safe, everything read back in order, and a rotation that is the whole
-// state (I1, I3). Both journals answer alike.
+// What package journaltest cannot see of the two journals: how an append
+// reaches the disk, and how the memory journal uses its room.
 package journal
 
 import (
 	"context"
 	"fmt"
 	"iter"
-	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -20,20 +19,9 @@ type anyJournal interface {
 	Append(ctx context.Context, after Pos, batch Batch) (Pos, error)
 	Entries(ctx context.Context, after Pos) iter.Seq2[Entry, error]
 	Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, error)
-	Due(carried int) bool
-	Close() error
 }
 
 var ctx = context.Background()
-
-func forEachJournal(t *testing.T, test func(t *testing.T, j anyJournal)) {
-	t.Run("memory", func(t *testing.T) { test(t, NewMemory()) })
-	t.Run("file", func(t *testing.T) {
-		f := open(t, filepath.Join(t.TempDir(), "run1.book"))
-		test(t, f)
-		require.NoError(t, f.Close())
-	})
-}
 
 func open(t testing.TB, dir string) *File {
 	t.Helper()
@@ -87,147 +75,42 @@ func put(t testing.TB, j anyJournal, after Pos, entries ...Entry) Pos {
 	return pos
 }
 
-func TestAppendIfUnchanged(t *testing.T) {
-	forEachJournal(t, func(t *testing.T, j anyJournal) {
-		require.Empty(t, rids(t, j.Entries(ctx, 0)))
-		_, err := j.Append(ctx, 0, batch(reserve("early", 1)))
-		require.ErrorContains(t, err, "before the first Rotate")
-		start := rotate(t, j, 0)
-		require.EqualValues(t, 1, start)
-
-		b := batch(reserve("a", 5), reserve("b", 6))
-		end, err := j.Append(ctx, start, b)
-		require.NoError(t, err)
-		require.EqualValues(t, 3, end)
-		again, err := j.Append(ctx, start, b)
-		require.NoError(t, err, "an unknown outcome is settled by repeating")
-		require.Equal(t, end, again)
-
-		_, err = j.Append(ctx, start, batch(reserve("c", 1)))
-		require.ErrorIs(t, err, ErrConflict)
-		_, err = j.Append(ctx, end+1, batch(reserve("c", 1)))
-		require.ErrorIs(t, err, ErrConflict)
-		_, err = j.Append(ctx, start, Batch{Entries: b.Entries})
-		require.ErrorIs(t, err, ErrConflict, "a batch without an id is never a repeat")
-		_, err = j.Rotate(ctx, start, opening())
-		require.ErrorIs(t, err, ErrConflict)
-
-		same, err := j.Append(ctx, end, Batch{})
-		require.NoError(t, err)
-		require.Equal(t, end, same)
-		cancelled, cancel := context.WithCancel(ctx)
-		cancel()
-		_, err = j.Append(cancelled, end, batch(reserve("c", 1)))
-		require.ErrorIs(t, err, context.Canceled)
-		for _, kind := range []Kind{Open, Seal} {
-			_, err = j.Append(ctx, end, batch(Entry{Kind: kind, Opening: &Opening{}}))
-			require.Error(t, err)
-		}
-
-		require.Equal(t, []string{"open", "a", "b"}, rids(t, j.Entries(ctx, 0)))
-		require.Equal(t, []string{"b"}, rids(t, j.Entries(ctx, 2)))
-		require.Empty(t, rids(t, j.Entries(ctx, end)))
-		require.Empty(t, rids(t, j.Entries(ctx, end+5)))
-		for e := range j.Entries(ctx, 0) {
-			require.Equal(t, Open, e.Kind)
-			break
-		}
-	})
-}
-
-func TestRotationIsTheSnapshot(t *testing.T) {
-	forEachJournal(t, func(t *testing.T, j anyJournal) {
-		first := opening()
-		pos, err := j.Rotate(ctx, 0, first)
-		require.NoError(t, err)
-		book := first[0].Opening.Book
-		require.NoError(t, uuid.Validate(book), "a new book gets an id")
-		require.EqualValues(t, 1, first[0].Opening.Segment)
-		pos = put(t, j, pos, reserve("a", 5), reserve("b", 7))
-		pos = put(t, j, pos, settle("a", -1))
-
-		carried := reserve("b", 7)
-		carried.Carried = true
-		second := opening(carried)
-		second[0].Amount = 4
-		next, err := j.Rotate(ctx, pos, second)
-		require.NoError(t, err)
-		require.Greater(t, next, pos)
-		o := second[0].Opening
-		require.Equal(t, []any{book, int64(2), int64(1), Version}, []any{o.Book, o.Segment, o.Carries, o.Version})
-
-		require.Equal(t, []string{"open", "b"}, rids(t, j.Entries(ctx, 0)))
-		require.Equal(t, []string{"open", "b"}, rids(t, j.Entries(ctx, pos-1)), "who knew an older state gets a new one")
-		put(t, j, next, settle("b", -7))
-		sum := Change{}
-		for e, err := range j.Entries(ctx, 0) {
-			require.NoError(t, err)
-			sum, err = sum.Plus(e.Change)
-			require.NoError(t, err)
-		}
-		require.EqualValues(t, 4, sum.Amount)
-
-		for name, bad := range map[string][]Entry{
-			"nothing":      nil,
-			"no open line": {reserve("x", 1)},
-			"nothing said": {{Kind: Open}},
-			"another book": {{Kind: Open, Opening: &Opening{Book: "other"}}},
-			"two openings": opening(Entry{Kind: Open, Opening: &Opening{}}),
-		} {
-			_, err := j.Rotate(ctx, next+1, bad)
-			require.Error(t, err, name)
-		}
-	})
-}
-
-func TestClosedJournal(t *testing.T) {
-	forEachJournal(t, func(t *testing.T, j anyJournal) {
-		pos := rotate(t, j, 0)
-		require.NoError(t, j.Close())
-		require.NoError(t, j.Close())
-		_, err := j.Append(ctx, pos, batch(reserve("a", 1)))
-		require.ErrorIs(t, err, ErrClosed)
-		_, err = j.Rotate(ctx, pos, opening())
-		require.ErrorIs(t, err, ErrClosed)
-		for _, err := range j.Entries(ctx, 0) {
-			require.ErrorIs(t, err, ErrClosed)
-		}
-	})
-}
-
-// B5: 64 goroutines append; each batch is one entry in the order of positions.
+// B5: 64 goroutines append by way of a queue, as a guard has it; each batch is
+// one write of whole lines.
 func TestConcurrentAppends(t *testing.T) {
 	const callers, each = 64, 4
-	forEachJournal(t, func(t *testing.T, j anyJournal) {
-		var mu sync.Mutex // where the guard has its queue
-		pos := rotate(t, j, 0)
-		var wg sync.WaitGroup
-		for c := range callers {
-			wg.Go(func() {
-				for i := range each {
-					mu.Lock()
-					next, err := j.Append(ctx, pos, batch(reserve(fmt.Sprintf("%d-%d", c, i), 1)))
-					if err == nil {
-						pos = next
-					}
-					mu.Unlock()
-					if err != nil {
-						t.Error(err)
-					}
+	fsys, dir := newTestFS(), t.TempDir()
+	f := openOn(t, fsys, dir)
+	pos := rotate(t, f, 0)
+	fsys.take()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range each {
+				mu.Lock()
+				next, err := f.Append(ctx, pos, batch(reserve(fmt.Sprintf("%d-%d", c, i), 1), settle("s", 1)))
+				if err == nil {
+					pos = next
 				}
-			})
+				mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	writes := 0
+	for _, op := range fsys.take() {
+		if strings.HasPrefix(op, "write") {
+			writes++
 		}
-		wg.Wait()
-		seen := map[string]bool{}
-		want := uint64(1)
-		for e, err := range j.Entries(ctx, 0) {
-			require.NoError(t, err)
-			require.Equal(t, want, e.Seq)
-			want++
-			seen[e.RID] = true
-		}
-		require.Len(t, seen, callers*each+1)
-	})
+	}
+	require.Equal(t, callers*each, writes)
+	require.Len(t, rids(t, f.Entries(ctx, 0)), 1+2*callers*each)
+	require.NoError(t, f.Close())
+	clean(t, dir)
 }
 
 // A segment of the memory journal is due by its number of entries, and the

@@ -2,8 +2,10 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 )
 
@@ -35,7 +37,7 @@ func NewMemory() *Memory { return &Memory{first: 1} }
 func (m *Memory) end() Pos { return m.first + Pos(m.count) - 1 }
 
 // Append adds the batch if the journal still ends at after, as [File.Append]
-// does. What the entries point to must not be changed afterwards.
+// does.
 func (m *Memory) Append(ctx context.Context, after Pos, batch Batch) (Pos, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +55,7 @@ func (m *Memory) Append(ctx context.Context, after Pos, batch Batch) (Pos, error
 		return after, nil
 	}
 	for i := range batch.Entries {
-		if err := appendable(&batch.Entries[i]); err != nil {
+		if err := errors.Join(appendable(&batch.Entries[i]), batch.Entries[i].check()); err != nil {
 			return 0, err
 		}
 	}
@@ -81,8 +83,25 @@ func (m *Memory) add(e *Entry) {
 		m.blocks = append(m.blocks, make([]Entry, blockLen))
 	}
 	e.Seq = uint64(m.first) + uint64(m.count)
-	m.blocks[m.count/blockLen][m.count%blockLen] = *e
+	kept := &m.blocks[m.count/blockLen][m.count%blockLen]
+	*kept = *e
+	kept.detach()
 	m.count++
+}
+
+// detach gives e memory of its own where it points to somebody else's.
+func (e *Entry) detach() {
+	if e.Cap != nil {
+		e.Cap = new(*e.Cap)
+	}
+	if e.Opening != nil {
+		e.Opening = new(*e.Opening)
+		e.Opening.Balances = slices.Clone(e.Opening.Balances)
+	}
+	if e.Past != nil {
+		e.Past = new(*e.Past)
+		e.Past.Evidence = slices.Clone(e.Past.Evidence)
+	}
 }
 
 // Rotate drops everything and begins with carried, as [File.Rotate] does.
@@ -97,6 +116,11 @@ func (m *Memory) Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, e
 	}
 	if err := checkCarried(carried, m.book); err != nil {
 		return 0, err
+	}
+	for i := range carried {
+		if err := carried[i].check(); err != nil {
+			return 0, err
+		}
 	}
 	o := carried[0].Opening
 	m.segment++
@@ -155,7 +179,11 @@ func (m *Memory) copy(ctx context.Context, some []Entry, next, end Pos) (int, er
 	}
 	i := int(next - m.first)
 	block := m.blocks[i/blockLen][i%blockLen:]
-	return copy(some, block[:min(len(block), int(end-next)+1)]), nil
+	n := copy(some, block[:min(len(block), int(end-next)+1)])
+	for i := range some[:n] {
+		some[i].detach()
+	}
+	return n, nil
 }
 
 // Close ends the journal; calls that come later fail with [ErrClosed].
