@@ -33,16 +33,17 @@ func BenchmarkEncode(b *testing.B) {
 
 func BenchmarkDecode(b *testing.B) {
 	var lines [2][]byte
+	var texts [2]string
 	for i, e := range pair() {
 		lines[i], _ = AppendLine(nil, &e)
 		lines[i] = lines[i][:len(lines[i])-1]
+		texts[i] = string(lines[i])
 	}
 	var e Entry
-	words := new(words)
 	b.SetBytes(int64(len(lines[0])+len(lines[1])) / 2)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if err := parseLine(lines[i%2], &e, words); err != nil {
+		if err := parseLine(lines[i%2], texts[i%2], &e); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,11 +19,11 @@ import (
 // has this package's own "prev" or "crc" must be one by [ParseLine]'s rules, so
 // that damage is not read over as foreign. An error says in words what is
 // wrong, and does not repeat the line.
-// e is of use only without one. words may be nil, as for parseLine.
-func parseForeign(line []byte, words *words) (e Entry, err error) {
+// e is of use only without one.
+func parseForeign(line []byte) (e Entry, err error) {
 	line = bytes.TrimSpace(line)
 	if n := len(line) - len(crcField); n > 0 && bytes.HasPrefix(line[n:], []byte(crcField[:8])) {
-		err := parseLine(line, &e, words) // ours, seen at a glance
+		err := parseLine(line, string(line), &e) // ours, seen at a glance
 		return e, err
 	}
 	var w wire
@@ -31,7 +31,7 @@ func parseForeign(line []byte, words *words) (e Entry, err error) {
 		return e, jsonReason(err)
 	}
 	if isCRC(w.Prev) || isCRC(w.CRC) {
-		err := parseLine(line, &e, words)
+		err := parseLine(line, string(line), &e)
 		return e, err
 	}
 	kind, ok := ParseKind(w.Ev)
@@ -177,8 +177,8 @@ func (t unixTime) micros() (int64, error) {
 	if t.Number == "" {
 		return 0, nil
 	}
-	p := parser{rest: []byte(t.Number)}
-	if micros := p.micros(); p.bad == nil && len(p.rest) == 0 {
+	p := parser{line: string(t.Number)}
+	if micros := p.micros(); p.bad == "" && p.rest() == "" {
 		return micros, nil
 	}
 	seconds, err := t.Float64()
@@ -196,9 +196,9 @@ func isCRC(field []byte) bool {
 	if len(field) != 10 || field[0] != '"' {
 		return false
 	}
-	p := parser{rest: field[1:9]}
+	p := parser{line: string(field[1:9])}
 	p.hex()
-	return p.bad == nil
+	return p.bad == ""
 }
 
 // jsonReason keeps of an error where it is and which type was due, and drops

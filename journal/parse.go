@@ -15,7 +15,8 @@ func (b badLine) Error() string { return string(b) }
 // raw bytes before anything is parsed, and then a space, an unknown field or a
 // zero written out is refused like any other damage, with [ErrCorrupt].
 func ParseLine(line []byte) (e Entry, err error) {
-	if err := parseLine(bytes.TrimSuffix(line, []byte("\n")), &e, nil); err != nil {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	if err := parseLine(line, string(line), &e); err != nil {
 		return Entry{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return e, nil
@@ -27,34 +28,37 @@ const (
 	crcField  = `,"crc":"00000000"}`
 )
 
-// parseLine fills e from a line without its newline. Words that come again and
-// again are taken from words, which may be nil.
-func parseLine(line []byte, e *Entry, words *words) error {
+// parseLine fills e from a line without its newline. text is the same line, of
+// which the strings of e become parts.
+func parseLine(line []byte, text string, e *Entry) error {
 	*e = Entry{}
 	n := len(line) - len(crcField)
 	if n < len(prevField) {
 		return badLine("too short for a line")
 	}
-	var want [len(crcField)]byte
 	crc := checksum(line[:n])
-	tail := append(appendCRC(append(want[:0], crcField[:8]...), crc), `"}`...)
-	if string(line[n:]) != string(tail) {
+	var want [len(crcField)]byte
+	if string(append(appendCRC(append(want[:0], crcField[:8]...), crc), `"}`...)) != text[n:] {
 		return badLine("checksum does not match")
 	}
-	prev := parser{rest: line[n-len(prevField) : n]}
+	n -= len(prevField)
+	prev := parser{line: text[n : n+len(prevField)]}
 	prev.want(`,"prev":"`)
 	e.Prev = prev.hex()
 	prev.want(`"`)
-	if prev.bad != nil {
+	if prev.bad != "" {
 		return prev.bad
 	}
-	p := parser{rest: line[:n-len(prevField)], words: words}
+	p := parser{line: text[:n]}
 	p.entry(e)
-	if p.bad == nil && len(p.rest) > 0 {
-		return badLine(fmt.Sprintf("unexpected text %d bytes before its end", len(p.rest)+len(prevField)+len(crcField)))
+	if p.bad != "" {
+		return p.bad
+	}
+	if p.at < n {
+		return badLine(fmt.Sprintf("unexpected text %d bytes before its end", len(text)-p.at))
 	}
 	e.CRC = crc
-	return p.bad
+	return nil
 }
 
 // entry reads all fields between the opening brace and "prev", in the order in
@@ -69,23 +73,24 @@ func (p *parser) entry(e *Entry) {
 	p.want(`,"t":`)
 	e.T = p.micros()
 
-	if p.skip(`,"seq":`) {
+	if p.begins(`,"seq"`) && p.skip(`,"seq":`) {
 		e.Seq = p.natural()
 		p.check(e.Seq != 0, "zero seq written out")
+		p.ended()
 	}
 	e.Synced = p.optional(`,"synced":`)
-	e.Scope = p.word(`,"scope":`)
+	e.Scope = p.optionalText(`,"scope":`)
 	e.Key = p.optionalText(`,"key":`)
-	e.Model = p.word(`,"model":`)
+	e.Model = p.optionalText(`,"model":`)
 	p.counters(&e.Change)
 	p.usage(&e.Usage)
 	e.Tries = p.optional(`,"tries":`)
-	e.Why = p.word(`,"why":`)
+	e.Why = p.optionalText(`,"why":`)
 	e.Ref = p.optionalText(`,"ref":`)
 	e.Evidence = p.optionalText(`,"evidence":`)
-	e.Prices = p.word(`,"prices":`)
-	e.Named = p.skip(`,"named":true`)
-	e.Carried = p.skip(`,"carried":true`)
+	e.Prices = p.optionalText(`,"prices":`)
+	e.Named = p.flag(`,"named":true`)
+	e.Carried = p.flag(`,"carried":true`)
 	switch e.Kind {
 	case Limit:
 		e.Cap = p.cap()
@@ -97,7 +102,13 @@ func (p *parser) entry(e *Entry) {
 	}
 }
 
-func (p *parser) kind() Kind {
+func (p *parser) kind() (k Kind) {
+	switch {
+	case p.skip(`reserve"`):
+		return Reserve
+	case p.skip(`settle"`):
+		return Settle
+	}
 	for k := Open; k <= Seal; k++ {
 		if p.skip(kindNames[k]) {
 			p.want(`"`)
@@ -119,20 +130,29 @@ func (p *parser) counters(c *Change) {
 }
 
 func (p *parser) usage(u *Usage) {
-	if !p.skip(`,"usage":{`) {
+	if !p.begins(`,"usage"`) || !p.skip(`,"usage":{`) {
 		return
 	}
-	comma := 0 // the first field has none
-	for _, f := range [...]struct {
-		name string
-		n    *int64
-	}{{`,"in":`, &u.In}, {`,"cached":`, &u.Cached}, {`,"write":`, &u.Write}, {`,"out":`, &u.Out}, {`,"reasoning":`, &u.Reasoning}} {
-		if *f.n = p.optional(f.name[1-comma:]); *f.n != 0 {
-			comma = 1
-		}
-	}
-	p.check(comma == 1, "empty usage written out")
+	more := false
+	u.In = p.member(`,"in":`, &more)
+	u.Cached = p.member(`,"cached":`, &more)
+	u.Write = p.member(`,"write":`, &more)
+	u.Out = p.member(`,"out":`, &more)
+	u.Reasoning = p.member(`,"reasoning":`, &more)
+	p.check(more, "empty usage written out")
 	p.want(`}`)
+	p.ended()
+}
+
+// member is optional for an object whose first field has no comma; more says
+// that there was one.
+func (p *parser) member(name string, more *bool) int64 {
+	if !*more {
+		name = name[1:]
+	}
+	n := p.number(name)
+	*more = *more || n != 0
+	return n
 }
 
 func (p *parser) cap() *Cap {
@@ -157,6 +177,7 @@ func (p *parser) opening() *Opening {
 	p.want(`,"last_crc":"`)
 	o.LastCRC = p.hex()
 	p.want(`"`)
+	p.ended()
 	o.Carries = p.optional(`,"carries":`)
 	if p.skip(`,"balances":[`) {
 		for more := true; more; more = p.skip(`,`) {
@@ -190,7 +211,7 @@ func (p *parser) past() *Past {
 	past.LastCost = p.optional(`,"last_cost":`)
 	past.Held = p.optional(`,"held":`)
 	past.HeldCost = p.optional(`,"held_cost":`)
-	past.Unsent = p.skip(`,"unsent":true`)
+	past.Unsent = p.flag(`,"unsent":true`)
 	if p.skip(`,"evidence":[`) {
 		for more := true; more; more = p.skip(`,`) {
 			var proof Proof

@@ -3,25 +3,30 @@ package journal
 import (
 	"math"
 	"math/bits"
+	"strconv"
 	"unicode/utf8"
 )
 
 // parser eats a line from the front. After the first thing that does not fit,
-// bad is set, nothing is left to eat, and all further calls do nothing.
+// bad is set, nothing is left to eat, and all further calls do nothing. Strings
+// are parts of the line, unless they had escapes.
 type parser struct {
-	rest  []byte
-	bad   error
-	words *words
+	line string
+	at   int // how much of it is eaten
+	bad  badLine
+	next byte // first letter of the next field's name, for begins
 }
 
-func (p *parser) fail(reason string) {
-	if p.bad == nil {
-		p.bad = badLine(reason)
+func (p *parser) rest() string { return p.line[p.at:] }
+
+func (p *parser) fail(reason badLine) {
+	if p.bad == "" {
+		p.bad = reason
 	}
-	p.rest = nil
+	p.at = len(p.line)
 }
 
-func (p *parser) check(ok bool, reason string) {
+func (p *parser) check(ok bool, reason badLine) {
 	if !ok {
 		p.fail(reason)
 	}
@@ -29,21 +34,42 @@ func (p *parser) check(ok bool, reason string) {
 
 // skip eats a text if it is what comes next.
 func (p *parser) skip(text string) bool {
-	if len(p.rest) < len(text) || string(p.rest[:len(text)]) != text {
+	rest := p.line[p.at:]
+	if len(rest) < len(text) || rest[:len(text)] != text {
 		return false
 	}
-	p.rest = p.rest[len(text):]
+	p.at += len(text)
 	return true
 }
 
 func (p *parser) want(text string) {
 	if !p.skip(text) {
-		p.fail("expected " + text)
+		p.fail("expected " + badLine(text))
+	}
+}
+
+// begins reports whether the next field can be that of name, such as
+// `,"seq":`, by its first letter. Most fields of a line are not there: these
+// are passed by for the price of this.
+func (p *parser) begins(name string) bool { return p.next == name[2] }
+
+// ended is called behind every value.
+func (p *parser) ended() {
+	p.next = 0
+	if rest := p.rest(); len(rest) > 2 {
+		p.next = rest[2]
 	}
 }
 
 // optional reads an integer that is left out if zero.
 func (p *parser) optional(name string) int64 {
+	if p.begins(name) {
+		return p.number(name)
+	}
+	return 0
+}
+
+func (p *parser) number(name string) int64 {
 	if !p.skip(name) {
 		return 0
 	}
@@ -52,12 +78,22 @@ func (p *parser) optional(name string) int64 {
 	return n
 }
 
+// flag reads a field that is left out if false.
+func (p *parser) flag(name string) bool {
+	if !p.begins(name) || !p.skip(name) {
+		return false
+	}
+	p.ended()
+	return true
+}
+
 func (p *parser) integer() int64 {
 	negative := p.skip("-")
 	return p.signed(negative, p.natural())
 }
 
 func (p *parser) signed(negative bool, n uint64) int64 {
+	p.ended()
 	switch {
 	case negative && n == 0:
 		p.fail("minus zero")
@@ -70,22 +106,30 @@ func (p *parser) signed(negative bool, n uint64) int64 {
 }
 
 func (p *parser) natural() uint64 {
-	var n uint64
-	i := 0
-	for ; i < len(p.rest) && p.rest[i]-'0' <= 9; i++ {
-		high, low := bits.Mul64(n, 10)
-		sum, carry := bits.Add64(low, uint64(p.rest[i]-'0'), 0)
-		if high|carry != 0 {
-			p.fail("number overflows 64 bits")
-			return 0
+	s, n, i := p.rest(), uint64(0), 0
+	for len(s)-i >= 8 {
+		w := load8(s[i:])
+		if !digits8(w) {
+			break
 		}
-		n = sum
+		n = n*1e8 + value8(w)
+		i += 8
 	}
-	if i == 0 || (i > 1 && p.rest[0] == '0') {
+	for ; i < len(s) && s[i]-'0' <= 9; i++ {
+		n = n*10 + uint64(s[i]-'0')
+	}
+	if i == 0 || i > 1 && s[0] == '0' {
 		p.fail("not a plain number")
 		return 0
 	}
-	p.rest = p.rest[i:]
+	if i > 19 { // as long a number always fits, a longer one may not
+		var err error
+		if n, err = strconv.ParseUint(s[:i], 10, 64); err != nil {
+			p.fail("number overflows 64 bits")
+			return 0
+		}
+	}
+	p.at += i
 	return n
 }
 
@@ -96,32 +140,33 @@ func (p *parser) micros() int64 {
 	high, micros := bits.Mul64(seconds, 1e6)
 	p.check(high == 0, "time overflows 64 bits")
 	if p.skip(".") {
-		unit, i := uint64(1e5), 0
-		var last byte
-		for ; i < len(p.rest) && p.rest[i]-'0' <= 9; i++ {
-			last = p.rest[i]
-			var carry uint64
-			micros, carry = bits.Add64(micros, uint64(last-'0')*unit, 0)
-			p.check(carry == 0 && unit > 0, "time out of range")
+		s, unit, i := p.rest(), uint64(1e6), 0
+		decimals := uint64(0)
+		for ; i < len(s) && i <= 6 && s[i]-'0' <= 9; i++ {
+			decimals = decimals*10 + uint64(s[i]-'0')
 			unit /= 10
 		}
-		if i == 0 || last == '0' {
+		if i == 0 || s[i-1] == '0' {
 			p.fail("decimals that end in zero")
 			return 0
 		}
-		p.rest = p.rest[min(i, len(p.rest)):]
+		var carry uint64
+		micros, carry = bits.Add64(micros, decimals*unit, 0)
+		p.check(carry == 0 && i <= 6, "time out of range")
+		p.at = min(p.at+i, len(p.line))
 	}
 	return p.signed(negative, micros)
 }
 
 func (p *parser) hex() uint32 {
-	if len(p.rest) < 8 {
+	s := p.rest()
+	if len(s) < 8 {
 		p.fail("not 8 hex digits")
 		return 0
 	}
 	var n uint32
-	for _, c := range p.rest[:8] {
-		switch {
+	for i := range 8 {
+		switch c := s[i]; {
 		case c-'0' <= 9:
 			n = n<<4 | uint32(c-'0')
 		case c-'a' <= 5:
@@ -131,11 +176,19 @@ func (p *parser) hex() uint32 {
 			return 0
 		}
 	}
-	p.rest = p.rest[8:]
+	p.at += 8
 	return n
 }
 
+// optionalText reads a string that is left out if empty.
 func (p *parser) optionalText(name string) string {
+	if p.begins(name) {
+		return p.named(name)
+	}
+	return ""
+}
+
+func (p *parser) named(name string) string {
 	if !p.skip(name) {
 		return ""
 	}
@@ -145,94 +198,59 @@ func (p *parser) optionalText(name string) string {
 }
 
 // text reads a string with its quotes.
-func (p *parser) text() string { return string(p.bytes()) }
-
-// word reads an optional string that is likely to come again.
-func (p *parser) word(name string) string {
-	if !p.skip(name) {
-		return ""
-	}
-	b := p.bytes()
-	p.check(len(b) > 0, "empty string written out")
-	return p.words.get(b)
-}
-
-// bytes reads a string with its quotes. The result is part of the line, unless
-// it had escapes.
-func (p *parser) bytes() []byte {
+func (p *parser) text() string {
 	p.want(`"`)
-	n, ascii := 0, true
-	for n < len(p.rest) && p.rest[n] >= ' ' && p.rest[n] != '"' && p.rest[n] != '\\' {
-		ascii = ascii && p.rest[n] < utf8.RuneSelf
-		n++
+	s := p.rest()
+	n := plainLen(s)
+	if n < len(s) && s[n] == '"' {
+		p.at += n + 1
+		p.ended()
+		return s[:n]
 	}
-	s := p.rest[:n]
-	p.rest = p.rest[n:]
-	if !p.skip(`"`) {
-		s = p.unescape(s)
-	}
-	if !ascii || len(s) != n {
-		p.check(utf8.Valid(s), "string is not UTF-8")
-	}
-	return s
+	return p.special()
 }
 
-// unescape goes on behind head where the first escape is, or an error.
-func (p *parser) unescape(head []byte) []byte {
-	s := append([]byte(nil), head...)
+// special is text behind the first quote, for strings that do not stand there
+// as they are.
+func (p *parser) special() string {
+	var s []byte
 	for !p.skip(`"`) {
-		if len(p.rest) == 0 || p.rest[0] < ' ' {
+		if p.at == len(p.line) || p.line[p.at] < ' ' {
 			p.fail("string without an end")
-			return nil
+			return ""
 		}
-		if p.rest[0] != '\\' {
-			s = append(s, p.rest[0])
-			p.rest = p.rest[1:]
-			continue
-		}
-		c, ok := p.escape()
-		if !ok {
-			p.fail("escape that is never written")
-			return nil
+		c := p.line[p.at]
+		if c != '\\' {
+			p.at++
+		} else if c = p.escape(); p.bad != "" {
+			return ""
 		}
 		s = append(s, c)
 	}
-	return s
+	p.check(utf8.Valid(s), "string is not UTF-8")
+	p.ended()
+	return string(s)
 }
 
-func (p *parser) escape() (c byte, ok bool) {
+func (p *parser) escape() byte {
 	switch {
 	case p.skip(`\"`):
-		return '"', true
+		return '"'
 	case p.skip(`\\`):
-		return '\\', true
+		return '\\'
 	case p.skip(`\n`):
-		return '\n', true
+		return '\n'
 	case p.skip(`\r`):
-		return '\r', true
+		return '\r'
 	case p.skip(`\t`):
-		return '\t', true
+		return '\t'
 	}
 	for c := byte(0); c < ' '; c++ { // rare enough to be found by trying
 		var text [6]byte
 		if appended := appendEscape(text[:0], c); len(appended) == 6 && p.skip(string(appended)) {
-			return c, true
+			return c
 		}
 	}
-	return 0, false
-}
-
-// words keeps strings that come again and again, such as scopes and models, so
-// that reading a book does not allocate one for each line.
-type words [256]string
-
-func (w *words) get(b []byte) string {
-	if w == nil || len(b) > 64 {
-		return string(b)
-	}
-	slot := &w[checksum(b)%uint32(len(w))]
-	if *slot != string(b) {
-		*slot = string(b)
-	}
-	return *slot
+	p.fail("escape that is never written")
+	return 0
 }

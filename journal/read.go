@@ -176,7 +176,7 @@ func (d Dir) live(fsys disk.FS, s *segment, visit func(*Entry) error) error {
 // ends.
 func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		lines, words := newLineReader(r, readSize), new(words)
+		lines := newLineReader(r, readSize)
 		for number := int64(1); ; number++ {
 			line, err := lines.next()
 			if errors.Is(err, io.EOF) {
@@ -186,7 +186,7 @@ func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
 				yield(Entry{}, fmt.Errorf("journal: read %s: %w", name, err))
 				return
 			}
-			e, err := ledgerLine(line, words)
+			e, err := ledgerLine(line)
 			if err != nil {
 				err = &CorruptError{Segment: name, Offset: line.off, Line: number, Reason: err.Error(), Unfinished: !line.done}
 			} else if e.Kind == 0 || e.Kind == Seal {
@@ -200,14 +200,14 @@ func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
 }
 
 // ledgerLine returns the zero Entry for an empty line.
-func ledgerLine(line rawLine, words *words) (e Entry, err error) {
+func ledgerLine(line rawLine) (e Entry, err error) {
 	if line.long {
 		return e, badLine("longer than any line of a ledger")
 	}
 	if len(bytes.TrimSpace(line.text)) == 0 {
 		return e, nil
 	}
-	if e, err = parseForeign(line.text, words); err != nil {
+	if e, err = parseForeign(line.text); err != nil {
 		return Entry{}, err
 	}
 	return e, nil

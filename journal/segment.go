@@ -67,7 +67,6 @@ type segment struct {
 	file  disk.File
 	size  int64 // when it was opened; what is written later is not read
 	lines *lineReader
-	words *words
 	start chain // before its first line
 	chain chain // behind the last good line
 	good  int64 // bytes up to here are good lines
@@ -91,7 +90,7 @@ func openSegment(fsys disk.FS, dir, name string, c chain) (*segment, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	lines := newLineReader(io.NewSectionReader(file, 0, size), size)
-	return &segment{name: name, file: file, size: size, lines: lines, words: new(words), start: c, chain: c}, nil
+	return &segment{name: name, file: file, size: size, lines: lines, start: c, chain: c}, nil
 }
 
 func (s *segment) close() error { return s.file.Close() }
@@ -109,7 +108,7 @@ func (s *segment) next(e *Entry) error {
 	if line.long {
 		return s.damage(line, "longer than any line that is written")
 	}
-	if err := parseLine(line.text, e, s.words); err != nil {
+	if err := parseLine(line.text, string(line.text), e); err != nil {
 		return s.damage(line, err.Error())
 	}
 	if bad := s.chain.misfit(e, line.off); bad != "" {
@@ -149,7 +148,7 @@ func (s *segment) torn() (bool, error) {
 			return false, err
 		}
 		var e Entry
-		if !line.long && parseLine(line.text, &e, s.words) == nil && e.Seq > s.chain.seq && e.Synced > s.good {
+		if !line.long && parseLine(line.text, string(line.text), &e) == nil && e.Seq > s.chain.seq && e.Synced > s.good {
 			return false, nil
 		}
 	}

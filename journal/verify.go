@@ -155,7 +155,7 @@ func (p *pass) line(line rawLine) {
 	reason := ""
 	if line.long {
 		reason = "longer than any line that is written"
-	} else if err := parseLine(line.text, &e, p.words); err != nil {
+	} else if err := parseLine(line.text, string(line.text), &e); err != nil {
 		reason = err.Error()
 	} else if !line.done {
 		reason = "the line has no end"
