@@ -1,0 +1,349 @@
+package budget_test
+
+// Every answer a book gives under concurrent callers is one that a book for one
+// caller at a time could have given, in some order that keeps what came after
+// what: for whatever the callers saw, there was one book (I2, I4). Writes whose
+// fate is unknown, crashes and reopenings included (I5, rules 1, 8).
+//
+//	go test ./budget -run Linearizable -linear.seeds 10000
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
+)
+
+var (
+	linearSeeds = flag.Int("linear.seeds", 100, "histories to check")
+	linearFrom  = flag.Int("linear.from", 0, "first seed")
+)
+
+type callKind int
+
+const (
+	toReserve callKind = iota
+	toExtend
+	toSettle
+	toAssume
+	toRefund
+	toReclaim
+	toAdjust
+	toReceipt
+	toLimit
+	toReport
+	toOpen // the book is opened anew
+)
+
+var callNames = [...]string{"reserve", "extend", "settle", "assume", "refund", "reclaim", "adjust", "receipt", "limit", "report", "open"}
+
+// call is what a caller asks.
+type call struct {
+	kind     callKind
+	rid      int
+	amount   int64
+	maybe    bool // extend: the last attempt may have been billed
+	evidence int
+	onRoot   bool // limit: of the root, else of scope "a"
+	keep     bool // open: orphans stay open
+	waits    bool // reserve: for a moment; and others do
+}
+
+type outcome string
+
+const (
+	isDone      outcome = "done"
+	isExhausted outcome = "exhausted"
+	isBusy      outcome = "busy"
+	isInFlight  outcome = "in flight"
+	isConflict  outcome = "conflict"
+	isClosed    outcome = "closed"
+	isUnknown   outcome = "unknown rid"
+	isRefused   outcome = "not written"
+	isLost      outcome = "perhaps written"
+)
+
+// answer is what it gets.
+type answer struct {
+	is                                                       outcome
+	booked                                                   bool
+	state                                                    budget.State
+	confirmed, assumed, held /* report */, attempts, overrun int64
+}
+
+// TestLinearizable checks many small histories: few reservations, tight limits,
+// some callers, reopenings, and faults in half of them.
+func TestLinearizable(t *testing.T) {
+	model := (&porcupine.NondeterministicModel{
+		Init:              func() []any { return []any{shelf{rootCap: unlimited, aCap: unlimited}} },
+		Step:              func(state, input, output any) []any { return state.(shelf).after(input.(call), output.(answer)) },
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
+	}).ToModel()
+	seen := map[string]int{}
+	for seed := *linearFrom; seed < *linearFrom+*linearSeeds; seed++ {
+		h := newHistory(t, uint64(seed))
+		h.run()
+		for _, op := range h.ops {
+			seen[callNames[op.Input.(call).kind]+": "+string(op.Output.(answer).is)]++
+		}
+		if result := porcupine.CheckOperationsTimeout(model, h.ops, time.Minute); result != porcupine.Ok {
+			for _, op := range h.ops {
+				t.Logf("%d: %d–%d %s %+v -> %+v", op.ClientId, op.Call, op.Return, callNames[op.Input.(call).kind], op.Input, op.Output)
+			}
+			t.Fatalf("seed %d: %v: no book for one caller could have answered so", seed, result)
+		}
+	}
+	t.Logf("%v", seen)
+	if *linearSeeds < 50 {
+		return
+	}
+	for _, must := range []string{"reserve: done", "reserve: busy", "reserve: exhausted", "extend: busy", "extend: exhausted", "settle: closed",
+		"settle: perhaps written", "reserve: perhaps written", "reserve: not written", "adjust: conflict", "refund: done", "reclaim: done"} {
+		require.NotZero(t, seen[must], "no history had %q", must)
+	}
+}
+
+const (
+	callers = 4
+	sole    = callers // who calls when nobody else does
+)
+
+// history is one run of a book and what its callers saw.
+type history struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	faulty bool
+	waits  bool
+	clock  atomic.Int64 // orders calls and answers
+
+	mu  sync.Mutex
+	ops []porcupine.Operation
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	return &history{t: t, rnd: rand.New(rand.NewPCG(seed, 4)), faulty: seed%2 == 1, waits: seed%4 > 1}
+}
+
+// run opens the book a few times, and lets some callers call it at once.
+func (h *history) run() {
+	const calls, openings = 6, 3
+	dir := filepath.Join(h.t.TempDir(), "book")
+	extends := [shelfRIDs]int{}
+	for opening := range openings {
+		began := h.clock.Load()
+		book, j := h.open(dir)
+		if h.faulty {
+			j.fault.Store(int64(1 + h.rnd.IntN(12)))
+			j.kind = h.rnd.IntN(3)
+		}
+		if opening == 0 {
+			for _, c := range []call{{kind: toLimit, onRoot: true, amount: 12}, {kind: toLimit, amount: 9}} {
+				h.call(book, sole, c)
+			}
+		}
+		var all sync.WaitGroup
+		for client := range callers {
+			var script []call
+			for range calls {
+				c := h.draw()
+				if c.kind == toExtend {
+					if extends[c.rid]++; extends[c.rid] > 7 {
+						c.kind = toReceipt
+					}
+				}
+				script = append(script, c)
+			}
+			all.Go(func() {
+				for _, c := range script {
+					h.call(book, client, c)
+				}
+			})
+		}
+		all.Wait()
+		book.Close()
+		// What may have been written may turn up at the next opening.
+		end := h.clock.Add(1)
+		for i := range h.ops {
+			if h.ops[i].Output.(answer).is == isLost && h.ops[i].Return > began {
+				h.ops[i].Return = end
+			}
+		}
+	}
+	book, _ := h.open(dir)
+	h.call(book, sole, call{kind: toReport})
+	for rid := range shelfRIDs {
+		h.call(book, sole, call{kind: toReceipt, rid: rid})
+	}
+	require.NoError(h.t, book.Close())
+}
+
+// open opens the book, which is a call like others.
+func (h *history) open(dir string) (*budget.Book, *unsure) {
+	c, policy := call{kind: toOpen, keep: h.rnd.IntN(2) == 0}, budget.OrphanAssume
+	if c.keep {
+		policy = budget.OrphanKeep
+	}
+	began := h.clock.Add(1)
+	file, err := journal.OpenFile(dir, journal.FileOptions{SegmentBytes: 4096})
+	require.NoError(h.t, err)
+	j := &unsure{File: file}
+	book, err := budget.New(h.t.Context(), j, budget.OnOrphan(policy))
+	require.NoError(h.t, err)
+	h.add(sole, c, answer{is: isDone}, began)
+	return book, j
+}
+
+// draw makes up a call.
+func (h *history) draw() call {
+	c := call{kind: callKind(h.rnd.IntN(int(toOpen))), rid: h.rnd.IntN(shelfRIDs), waits: h.waits}
+	if h.rnd.IntN(4) == 0 {
+		c.kind = toReserve
+	}
+	switch c.kind {
+	case toReserve:
+		c.amount = []int64{2, 3, 4, 5, 3}[c.rid]
+		if h.rnd.IntN(8) == 0 {
+			c.amount = int64(h.rnd.IntN(7))
+		}
+	case toExtend:
+		c.maybe = h.rnd.IntN(3) > 0
+	case toSettle:
+		c.amount = []int64{1, 2, 6}[h.rnd.IntN(3)]
+	case toAdjust:
+		c.amount, c.evidence = []int64{1, 2}[h.rnd.IntN(2)], h.rnd.IntN(3)
+	case toLimit:
+		c.onRoot = h.rnd.IntN(2) == 0
+		c.amount = []int64{0, 4, 7, 10, 10, 13, unlimited}[h.rnd.IntN(7)]
+	}
+	return c
+}
+
+// call makes one call and sets down its answer.
+func (h *history) call(book *budget.Book, client int, c call) {
+	began := h.clock.Add(1)
+	h.add(client, c, ask(book, c), began)
+}
+
+func (h *history) add(client int, c call, a answer, began int64) {
+	ended := h.clock.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a.is == isRefused || a.is == isLost {
+		require.True(h.t, h.faulty, "%+v", c)
+	}
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: c, Call: began, Output: a, Return: ended})
+}
+
+// ask makes a call of a book.
+func ask(book *budget.Book, c call) answer {
+	ctx := context.Background()
+	rid, scope := fmt.Sprintf("r%d", c.rid), "b"
+	if onA(c.rid) {
+		scope = "a"
+	}
+	r := book.Reservation(rid)
+	var receipt budget.Receipt
+	var err error
+	switch c.kind {
+	case toReserve:
+		request := budget.Request{RID: rid, Scope: scope, Tokens: c.amount}
+		if c.waits {
+			request.MaxWait = 2 * time.Millisecond
+		}
+		_, err = book.Reserve(ctx, request)
+	case toExtend:
+		outcome := budget.NotBilled
+		if c.maybe {
+			outcome = budget.MaybeBilled
+		}
+		err = r.Extend(ctx, outcome, "")
+	case toSettle:
+		receipt, err = r.Settle(ctx, budget.Usage{Input: c.amount})
+	case toAssume:
+		receipt, err = r.Settle(ctx, budget.Usage{})
+	case toRefund:
+		receipt, err = r.Refund(ctx, budget.NotBilled, "")
+	case toReclaim:
+		receipt, err = r.Reclaim(ctx)
+	case toAdjust:
+		receipt, err = r.Adjust(ctx, budget.Evidence{Key: fmt.Sprintf("e%d", c.evidence), Usage: budget.Usage{Input: c.amount}})
+	case toReceipt:
+		receipt, err = r.Receipt(ctx)
+	case toLimit:
+		limit := budget.Tokens(max(0, c.amount))
+		if limit.Unlimited = c.amount == unlimited; !c.onRoot {
+			limit = limit.On("a")
+		}
+		err = book.SetLimit(ctx, limit)
+	case toReport:
+		tokens := book.Report().Tokens
+		return answer{is: isDone, confirmed: tokens.Confirmed, assumed: tokens.Assumed, held: tokens.Held}
+	}
+	if err != nil {
+		return answer{is: outcomeOf(err)}
+	}
+	if receipt.RID == "" {
+		return answer{is: isDone}
+	}
+	return answer{is: isDone, booked: receipt.Booked, state: receipt.State, confirmed: receipt.Confirmed, assumed: receipt.Assumed,
+		attempts: receipt.Attempts, overrun: receipt.Overrun}
+}
+
+func outcomeOf(err error) outcome {
+	for _, is := range []struct {
+		err error
+		outcome
+	}{
+		{budget.ErrBroken, isRefused}, {journal.ErrFull, isRefused}, {journal.ErrPoisoned, isLost}, {budget.ErrExhausted, isExhausted}, {budget.ErrBusy, isBusy},
+		{budget.ErrInFlight, isInFlight}, {budget.ErrConflict, isConflict}, {budget.ErrClosed, isClosed}, {budget.ErrUnknown, isUnknown},
+	} {
+		if errors.Is(err, is.err) {
+			return is.outcome
+		}
+	}
+	return outcome(err.Error())
+}
+
+// unsure is a journal on disk one of whose appends may fail: with a full disk,
+// or so that it is not known whether it was written.
+type unsure struct {
+	*journal.File
+	fault atomic.Int64 // appends until then; 0: none
+	kind  int          // 0: full, 1: lost before it was written, 2: written and not told
+	dead  bool
+}
+
+func (u *unsure) Append(ctx context.Context, after journal.Pos, b journal.Batch) (journal.Pos, error) {
+	for range 3 {
+		runtime.Gosched() // others come meanwhile
+	}
+	if u.dead {
+		return 0, fmt.Errorf("%w: as before", journal.ErrPoisoned)
+	}
+	if u.fault.Add(-1) != 0 {
+		return u.File.Append(ctx, after, b)
+	}
+	if u.kind == 0 {
+		return 0, fmt.Errorf("%w: no room", journal.ErrFull)
+	}
+	u.dead = true
+	if u.kind == 2 {
+		if _, err := u.File.Append(ctx, after, b); err != nil {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("%w: no answer", journal.ErrPoisoned)
+}
