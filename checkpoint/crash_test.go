@@ -21,20 +21,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/journal/disk"
 )
-
-var errDead = errors.New("the machine is gone")
 
 // dieAt makes operation n and all later ones fail; reached tells if it came to that.
 func (m *memFS) dieAt(n int) (reached func() bool) {
-	ops := 0 // guarded by opMu, as operations are concurrent
-	m.op = func(string, string) error {
-		m.opMu.Lock()
-		defer m.opMu.Unlock()
-		if ops++; ops >= n {
-			return errDead
+	ops := 0
+	m.op = func(op, _ string) error {
+		if ops++; ops < n {
+			return nil
 		}
-		return nil
+		if ops > n || op == "sync" { // not a failed sync, but one that never was
+			m.mem.Kill()
+		}
+		return disk.ErrGone
 	}
 	return func() bool { return ops >= n }
 }
@@ -49,6 +49,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 					survived := false
 					synctest.Test(t, func(t *testing.T) {
 						j := crashJob()
+						j.fs.rng = rand.New(rand.NewPCG(uint64(n), 0))
 						reached := j.fs.dieAt(n)
 						pending := j.crashed(t, j.n)
 						survived = !reached()
@@ -102,11 +103,11 @@ func (j *job) crashed(t *testing.T, pending int) int {
 	sum, err := j.run(t.Context())
 	require.LessOrEqual(t, sum.Sent, pending)
 	if sum.Items == 0 { // not even opened
-		require.ErrorIs(t, err, errDead)
+		require.ErrorIs(t, err, disk.ErrGone)
 		return pending
 	}
 	if err != nil && !errors.Is(err, checkpoint.ErrFailed) {
-		require.ErrorIs(t, err, errDead)
+		require.ErrorIs(t, err, disk.ErrGone)
 	}
 	require.Zero(t, sum.Retry)
 	return sum.Pending

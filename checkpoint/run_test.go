@@ -198,7 +198,7 @@ func TestOtherInput(t *testing.T) {
 // Two runs make the state at the same time: the slower one is not fooled.
 func TestOtherInputMeanwhile(t *testing.T) {
 	j, slow := newJob(10), newJob(11)
-	slow.fs = j.fs
+	slow.fs = over(j.fs.mem, j.fs.rng)
 	slow.fs.op = func(op, name string) error {
 		if op == "mkdir" && name == "state/shards" {
 			slow.fs.op = nil

@@ -135,8 +135,7 @@ func TestShortWritePoisons(t *testing.T) {
 // that batch fails, nothing of it is left, and later ones go on.
 func TestFullDisk(t *testing.T) {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
-		fsys, dir := newTestFS(), t.TempDir()
-		fsys.FS = unsynced{fsys.FS}
+		fsys, dir := newTestFS(unsynced{disk.OS()}), t.TempDir()
 		f := openOn(t, fsys, dir)
 		pos := rotate(t, f, 0)
 		want := []string{"open"}
@@ -259,8 +258,7 @@ func TestKilledAtEveryOperation(t *testing.T) {
 	for first, lived := 0, false; !lived; first++ {
 		for second := 0; ; second++ {
 			require.Less(t, second, 100, "it never lives to its end")
-			fsys, dir := newTestFS(), filepath.Join(t.TempDir(), "book")
-			fsys.FS = unsynced{fsys.FS}
+			fsys, dir := newTestFS(unsynced{disk.OS()}), filepath.Join(t.TempDir(), "book")
 			from := func(n int) func(int, string) (int, error) {
 				return func(i int, _ string) (int, error) {
 					if i >= n {

@@ -25,8 +25,7 @@ import (
 // B3: a reader follows a writer whose batches come in pieces, rotate, and are
 // cut back by a full disk; what it sees is always a beginning of the truth.
 func TestReadWhileWriting(t *testing.T) {
-	fsys, dir := newTestFS(), t.TempDir()
-	fsys.FS = unsynced{fsys.FS}
+	fsys, dir := newTestFS(unsynced{disk.OS()}), t.TempDir()
 	f := openOn(t, fsys, dir)
 	pos := rotate(t, f, 0)
 	stop := make(chan struct{})

@@ -1,17 +1,20 @@
 package journal
 
 import (
-	"fmt"
+	"cmp"
+	"errors"
 	"path/filepath"
 	"sync"
 
 	"github.com/tollbook/tollbook/journal/disk"
 )
 
-// testFS is a real disk that logs what changes it, and does what fail says
-// instead. Reads are neither logged nor failed.
+// testFS is a disk that logs what changes it, and does what fail says instead.
+// Reads are neither logged nor failed.
 type testFS struct {
 	disk.FS
+	under disk.FS
+
 	mu  sync.Mutex
 	ops []string
 	// fail may return an error for the operation, numbered from 0. Of a write,
@@ -19,18 +22,39 @@ type testFS struct {
 	fail func(i int, op string) (n int, err error)
 }
 
-func newTestFS() *testFS { return &testFS{FS: disk.OS()} }
+// newTestFS is over the system's disk, or over another one.
+func newTestFS(under ...disk.FS) *testFS {
+	t := &testFS{under: cmp.Or(append(under, disk.OS())...)}
+	t.FS = disk.Failing(t.under, t.fault)
+	return t
+}
 
-func (t *testFS) op(format string, args ...any) (int, error) {
+// errShort makes a write short without an error.
+var errShort = errors.New("short")
+
+func (t *testFS) fault(op disk.Op) disk.Fault {
+	name := " " + filepath.Base(op.Name)
+	switch op.Kind {
+	case disk.OpList, disk.OpLock, disk.OpSize, disk.OpLinked:
+		return disk.Fault{}
+	case disk.OpMkdir, disk.OpSyncDir:
+		name = ""
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	op := fmt.Sprintf(format, args...)
-	t.ops = append(t.ops, op)
+	t.ops = append(t.ops, op.Kind.String()+name)
 	if t.fail == nil {
-		return 0, nil
+		return disk.Fault{}
 	}
-	return t.fail(len(t.ops)-1, op)
+	n, err := t.fail(len(t.ops)-1, t.ops[len(t.ops)-1])
+	if err == errShort {
+		return disk.Fault{Short: true, Bytes: n}
+	}
+	return disk.Fault{Err: err, Bytes: n}
 }
+
+// Open is for reading.
+func (t *testFS) Open(name string) (disk.File, error) { return t.under.Open(name) }
 
 // take returns the log and begins a new one.
 func (t *testFS) take() []string {
@@ -39,96 +63,4 @@ func (t *testFS) take() []string {
 	ops := t.ops
 	t.ops = nil
 	return ops
-}
-
-func (t *testFS) open(verb, name string, open func(string) (disk.File, error)) (disk.File, error) {
-	base := filepath.Base(name)
-	if _, err := t.op("%s %s", verb, base); err != nil {
-		return nil, err
-	}
-	f, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	return &testFile{File: f, fs: t, name: base}, nil
-}
-
-func (t *testFS) Create(name string) (disk.File, error) { return t.open("create", name, t.FS.Create) }
-func (t *testFS) Append(name string) (disk.File, error) { return t.open("append", name, t.FS.Append) }
-
-func (t *testFS) Mkdir(dir string) error {
-	if _, err := t.op("mkdir"); err != nil {
-		return err
-	}
-	return t.FS.Mkdir(dir)
-}
-
-func (t *testFS) Rename(from, to string) error {
-	if _, err := t.op("rename %s", filepath.Base(to)); err != nil {
-		return err
-	}
-	return t.FS.Rename(from, to)
-}
-
-func (t *testFS) Remove(name string) error {
-	if _, err := t.op("remove %s", filepath.Base(name)); err != nil {
-		return err
-	}
-	return t.FS.Remove(name)
-}
-
-func (t *testFS) SyncDir(dir string) error {
-	if _, err := t.op("syncdir"); err != nil {
-		return err
-	}
-	return t.FS.SyncDir(dir)
-}
-
-type testFile struct {
-	disk.File
-	fs   *testFS
-	name string
-}
-
-func (f *testFile) Write(p []byte) (int, error) {
-	if n, err := f.fs.op("write %s", f.name); err != nil {
-		n, _ = f.File.Write(p[:min(n, len(p))])
-		if err == errShort {
-			err = nil
-		}
-		return n, err
-	}
-	return f.File.Write(p)
-}
-
-// errShort makes a write short without an error.
-var errShort = fmt.Errorf("short")
-
-func (f *testFile) Sync() error {
-	if _, err := f.fs.op("sync %s", f.name); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
-
-func (f *testFile) Truncate(size int64) error {
-	if _, err := f.fs.op("truncate %s", f.name); err != nil {
-		return err
-	}
-	return f.File.Truncate(size)
-}
-
-func (f *testFile) Allocate(size int64) error {
-	if _, err := f.fs.op("allocate %s", f.name); err != nil {
-		return err
-	}
-	return f.File.Allocate(size)
-}
-
-func (f *testFile) Close() error {
-	_, err := f.fs.op("close %s", f.name)
-	if closed := f.File.Close(); err == nil {
-		err = closed
-	}
-	return err
 }
