@@ -13,10 +13,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,10 +25,11 @@ import (
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/journal"
+	"github.com/tollbook/tollbook/journal/disk"
 )
 
 var (
-	linearSeeds = flag.Int("linear.seeds", 100, "histories to check")
+	linearSeeds = flag.Int("linear.seeds", 500, "histories to check")
 	linearFrom  = flag.Int("linear.from", 0, "first seed")
 )
 
@@ -129,25 +130,28 @@ type history struct {
 	waits  bool
 	clock  atomic.Int64 // orders calls and answers
 
+	disk  *disk.Mem
+	next  *disk.Mem    // what is found after a crash
+	luck  *rand.Rand   // of the disk
+	fault atomic.Int64 // operations until one fails; 0: none
+
 	mu  sync.Mutex
 	ops []porcupine.Operation
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
-	return &history{t: t, rnd: rand.New(rand.NewPCG(seed, 4)), faulty: seed%2 == 1, waits: seed%4 > 1}
+	return &history{t: t, rnd: rand.New(rand.NewPCG(seed, 4)), luck: rand.New(rand.NewPCG(seed, 8)), disk: disk.NewMem(), faulty: seed%2 == 1, waits: seed%4 > 1}
 }
 
 // run opens the book a few times, and lets some callers call it at once.
 func (h *history) run() {
 	const calls, openings = 6, 3
-	dir := filepath.Join(h.t.TempDir(), "book")
 	extends := [shelfRIDs]int{}
 	for opening := range openings {
 		began := h.clock.Load()
-		book, j := h.open(dir)
+		book := h.open()
 		if h.faulty {
-			j.fault.Store(int64(1 + h.rnd.IntN(12)))
-			j.kind = h.rnd.IntN(3)
+			h.fault.Store(int64(1 + h.rnd.IntN(25)))
 		}
 		if opening == 0 {
 			for _, c := range []call{{kind: toLimit, onRoot: true, amount: 12}, {kind: toLimit, amount: 9}} {
@@ -173,7 +177,14 @@ func (h *history) run() {
 			})
 		}
 		all.Wait()
+		h.fault.Store(0)
+		if h.faulty && h.rnd.IntN(3) == 0 && h.next == nil {
+			h.next = h.disk.Crash(h.rnd)
+		}
 		book.Close()
+		if h.next != nil {
+			h.disk, h.next = h.next, nil
+		}
 		// What may have been written may turn up at the next opening.
 		end := h.clock.Add(1)
 		for i := range h.ops {
@@ -182,7 +193,7 @@ func (h *history) run() {
 			}
 		}
 	}
-	book, _ := h.open(dir)
+	book := h.open()
 	h.call(book, sole, call{kind: toReport})
 	for rid := range shelfRIDs {
 		h.call(book, sole, call{kind: toReceipt, rid: rid})
@@ -191,19 +202,42 @@ func (h *history) run() {
 }
 
 // open opens the book, which is a call like others.
-func (h *history) open(dir string) (*budget.Book, *unsure) {
+func (h *history) open() *budget.Book {
 	c, policy := call{kind: toOpen, keep: h.rnd.IntN(2) == 0}, budget.OrphanAssume
 	if c.keep {
 		policy = budget.OrphanKeep
 	}
 	began := h.clock.Add(1)
-	file, err := journal.OpenFile(dir, journal.FileOptions{SegmentBytes: 4096})
+	j, err := journal.OpenFile("book", journal.FileOptions{SegmentBytes: 4096, FS: disk.Failing(h.disk, h.fails)})
 	require.NoError(h.t, err)
-	j := &unsure{File: file}
 	book, err := budget.New(h.t.Context(), j, budget.OnOrphan(policy))
 	require.NoError(h.t, err)
 	h.add(sole, c, answer{is: isDone}, began)
-	return book, j
+	return book
+}
+
+// fails is asked before each operation of the disk, one at a time. Others come
+// meanwhile.
+func (h *history) fails(op disk.Op) disk.Fault {
+	for range 3 {
+		runtime.Gosched()
+	}
+	if op.Kind.Reads() || h.fault.Add(-1) != 0 {
+		return disk.Fault{}
+	}
+	switch h.luck.IntN(6) {
+	case 0:
+		return disk.Fault{Err: syscall.ENOSPC, Bytes: h.luck.IntN(int(op.Bytes) + 1)}
+	case 1:
+		return disk.Fault{Err: syscall.EIO, Bytes: h.luck.IntN(int(op.Bytes) + 1)}
+	case 2:
+		return disk.Fault{Err: syscall.EIO, Done: true}
+	case 3:
+		h.next = h.disk.Kill()
+	default:
+		h.next = h.disk.Crash(h.luck)
+	}
+	return disk.Fault{} // it is gone
 }
 
 // draw makes up a call.
@@ -315,35 +349,4 @@ func outcomeOf(err error) outcome {
 		}
 	}
 	return outcome(err.Error())
-}
-
-// unsure is a journal on disk one of whose appends may fail: with a full disk,
-// or so that it is not known whether it was written.
-type unsure struct {
-	*journal.File
-	fault atomic.Int64 // appends until then; 0: none
-	kind  int          // 0: full, 1: lost before it was written, 2: written and not told
-	dead  bool
-}
-
-func (u *unsure) Append(ctx context.Context, after journal.Pos, b journal.Batch) (journal.Pos, error) {
-	for range 3 {
-		runtime.Gosched() // others come meanwhile
-	}
-	if u.dead {
-		return 0, fmt.Errorf("%w: as before", journal.ErrPoisoned)
-	}
-	if u.fault.Add(-1) != 0 {
-		return u.File.Append(ctx, after, b)
-	}
-	if u.kind == 0 {
-		return 0, fmt.Errorf("%w: no room", journal.ErrFull)
-	}
-	u.dead = true
-	if u.kind == 2 {
-		if _, err := u.File.Append(ctx, after, b); err != nil {
-			return 0, err
-		}
-	}
-	return 0, fmt.Errorf("%w: no answer", journal.ErrPoisoned)
 }
