@@ -34,6 +34,7 @@ func forge(t testing.TB, number int64, change func(line int, e *Entry)) []byte {
 	return content
 }
 
+// Rules 3, 4, 6 and 17: every line against the one before it, by every reader.
 func TestEveryLineFits(t *testing.T) {
 	at := func(n int, change func(e *Entry)) func(int, *Entry) {
 		return func(line int, e *Entry) {

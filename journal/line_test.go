@@ -215,7 +215,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// B10: what could not be read back is not written, to the byte.
+// Rule 29, B10: what could not be read back is not written, to the byte.
 func TestLongestLine(t *testing.T) {
 	short, _ := encode(t, Entry{Kind: Settle, Key: "k"})
 	longest := Entry{Kind: Settle, Key: strings.Repeat("k", MaxLine-len(short)+1)}

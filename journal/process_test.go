@@ -72,7 +72,7 @@ func start(t *testing.T, what, dir string) (cmd *exec.Cmd, out *bufio.Reader) {
 	return cmd, bufio.NewReader(pipe)
 }
 
-// B4, B21, case 75.
+// Rule 23, B4, B21, case 75: the holder is named, and when it is killed nobody has to tidy up.
 func TestHolderIsKilled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "book")
 	holder, out := start(t, "hold", dir)

@@ -228,7 +228,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errDisk }
 
-// B10: a file without a newline is read in bounded memory, and is an error.
+// Rule 29, B10: a file without a newline is read in bounded memory, and is an error.
 func TestBoundedMemory(t *testing.T) {
 	const size = 64 << 20
 	var before, after runtime.MemStats

@@ -128,7 +128,23 @@ func TestCleanEnd(t *testing.T) {
 	require.Equal(t, string(content), string(read(t, filepath.Join(dir, "000001.jsonl"))), "a closed segment is not touched")
 }
 
-// B1, case 70: the file is cut at every byte of its last batch. Lines that are
+// Rule 7: nobody appends behind a tail that somebody else wrote. An append
+// before the first rotation is refused, and no later one touches the old
+// segment.
+func TestNothingIsAppendedBehindAnother(t *testing.T) {
+	for _, sealed := range []bool{true, false} {
+		dir := t.TempDir()
+		f, err := reopened(t, dir, segmentOf(t, sealed))
+		require.NoError(t, err)
+		_, err = f.Append(ctx, f.chain.lastEntry(), batch(reserve("behind", 1)))
+		require.ErrorContains(t, err, "before the first Rotate")
+		before := read(t, filepath.Join(dir, "000001.jsonl"))
+		goOn(t, dir, f, all)
+		require.Equal(t, string(before), string(read(t, filepath.Join(dir, "000001.jsonl"))))
+	}
+}
+
+// Rule 5, B1, case 70: the file is cut at every byte of its last batch. Lines that are
 // whole are kept, also without their newline, the rest is kept aside.
 func TestTornAtEveryByte(t *testing.T) {
 	content := segmentOf(t, false)
@@ -157,74 +173,7 @@ func TestTornAtEveryByte(t *testing.T) {
 	}
 }
 
-// B11, B2b: one bit in each byte of a closed segment. Whatever holds a fact is
-// refused, with the place; of the seals only the seals are lost.
-func TestEveryFlippedByteOfAClosedSegment(t *testing.T) {
-	content, dir := segmentOf(t, true), t.TempDir()
-	facts := bytes.Index(content, []byte(`{"ev":"seal"`))
-	for i := range content {
-		bad := bytes.Clone(content)
-		bad[i] ^= 1 << (i % 8)
-		f, err := reopened(t, dir, bad)
-		if i >= facts {
-			require.NoError(t, err, "byte %d", i)
-			require.True(t, f.Recovery().Unclean)
-			require.NotZero(t, f.Recovery().Torn)
-			if require.Equal(t, all, rids(t, f.Entries(ctx, 0))); i%16 == 0 {
-				goOn(t, dir, f, all)
-			}
-			require.NoError(t, f.Close())
-			continue
-		}
-		number, start := lineAt(content, i)
-		var damage *CorruptError
-		require.ErrorAs(t, err, &damage, "byte %d", i)
-		require.ErrorIs(t, err, ErrCorrupt)
-		require.Equal(t, []any{"000001.jsonl", int64(start), int64(number + 1)}, []any{damage.Segment, damage.Offset, damage.Line}, "byte %d: %v", i, err)
-		require.Equal(t, string(bad), string(read(t, filepath.Join(dir, "000001.jsonl"))), "the file is left as it is")
-
-		// What is before the damage can still be looked at.
-		got := []string{}
-		for e, err := range (Dir{Path: dir}).Newest() {
-			if err != nil {
-				require.ErrorIs(t, err, ErrCorrupt)
-				break
-			}
-			got = append(got, e.Kind.String())
-		}
-		require.Len(t, got, number)
-	}
-}
-
-// Without seals, only the last batch can have been torn. Lines that became
-// durable together with the open line cannot, though nothing comes after them.
-func TestEveryFlippedByteAfterACrash(t *testing.T) {
-	content, dir := segmentOf(t, false), t.TempDir()
-	for _, c := range []struct {
-		content []byte
-		facts   int // lines before those that may be torn
-	}{
-		{content, 5},
-		{content[:bytes.Index(content, []byte(`{"ev":"reserve","rid":"a"`))], 3},
-	} {
-		for i := range c.content {
-			bad := bytes.Clone(c.content)
-			bad[i] ^= 0x10
-			f, err := reopened(t, dir, bad)
-			number, _ := lineAt(c.content, i)
-			if number < c.facts {
-				require.ErrorIs(t, err, ErrCorrupt, "byte %d", i)
-				continue
-			}
-			require.NoError(t, err, "byte %d", i)
-			require.True(t, f.Recovery().Unclean)
-			require.Equal(t, all[:number], rids(t, f.Entries(ctx, 0)))
-			require.NoError(t, f.Close())
-		}
-	}
-}
-
-// B2, B8, B10: what a disk can leave, and what it cannot.
+// Rule 5, B2, B8, B10: what a disk can leave, and what it cannot.
 func TestNewestSegment(t *testing.T) {
 	closed, crashed := segmentOf(t, true), segmentOf(t, false)
 	nuls := make([]byte, 64<<10)
