@@ -37,8 +37,9 @@ const DefaultSegmentBytes = 64 << 20
 // A write or fsync that fails and leaves the file in doubt poisons the
 // journal: that call and every later one fail with [ErrPoisoned] and the first
 // cause, nothing is written any more, and only opening it anew finds out what
-// the disk holds. A full disk is milder: if the file can be cut back, only the
-// batch in hand fails, with [ErrFull].
+// the disk holds. A full disk is milder: first a file named BALLAST goes, which
+// keeps room for such times, and [File.Low] says so. When that is used up too
+// and the file can be cut back, only the batch in hand fails, with [ErrFull].
 //
 // All methods may be called concurrently. [Dir] reads without the lock, also
 // while a File writes.
@@ -55,6 +56,7 @@ type File struct {
 	synced int64     // its length, all of it durable
 	buf    []byte    // lines in the making
 	last   lastBatch
+	room
 	poison error // the first failure that left the file in doubt
 	closed bool
 	ended  error // what Close returned
@@ -193,8 +195,20 @@ func (f *File) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// write makes lines durable: one write, one fsync.
+// write makes lines durable, on a full disk in the room of the ballast.
 func (f *File) write(lines []byte) error {
+	err := f.writeOnce(lines)
+	if errors.Is(err, ErrFull) && f.release(err) {
+		err = f.writeOnce(lines)
+	}
+	if err == nil {
+		f.keepBallast()
+	}
+	return err
+}
+
+// writeOnce is one write and one fsync.
+func (f *File) writeOnce(lines []byte) error {
 	n, err := f.active.Write(lines)
 	if err == nil && n != len(lines) {
 		err = io.ErrShortWrite
@@ -251,11 +265,12 @@ func (f *File) fail(err error) error {
 
 // Due reports whether a new segment is due: the newest is long enough, and
 // holds at least twice as many lines as the next would begin with, so that
-// what rotations cost stays in proportion to what was appended.
+// what rotations cost stays in proportion to what was appended. While the disk
+// is full none is, as the next would take room that closes need.
 func (f *File) Due(carried int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.active != nil && f.synced >= f.due && f.chain.lines >= 2*int64(carried)
+	return f.active != nil && f.low == nil && f.synced >= f.due && f.chain.lines >= 2*int64(carried)
 }
 
 // Entries yields what stands after a position, in order and without seals. A

@@ -128,10 +128,10 @@ func (f *File) settle(name string) error {
 
 // mend makes, under the temporary name, a sealed copy of what is good in s.
 func (f *File) mend(s *segment, end ending) error {
-	if err := f.keepTorn(s); err != nil {
+	if err := f.inRoom(func() error { return f.keepTorn(s) }); err != nil {
 		return full(fmt.Errorf("journal: keep the torn bytes of %s: %w", s.name, err))
 	}
-	if err := f.rewrite(s, end.facts, end.size); err != nil {
+	if err := f.inRoom(func() error { return f.rewrite(s, end.facts, end.size) }); err != nil {
 		return full(fmt.Errorf("journal: rewrite %s after a crash: %w", s.name, err))
 	}
 	return nil

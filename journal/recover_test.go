@@ -332,5 +332,5 @@ func TestLeftovers(t *testing.T) {
 	goOn(t, dir, f, []string{"open", "a"})
 	names, err := f.fs.List(dir)
 	require.NoError(t, err)
-	require.Equal(t, []string{"000001.jsonl", "000002.jsonl", "000002.jsonl.old", "2.jsonl", "LOCK", "notes.txt"}, names)
+	require.Equal(t, []string{"000001.jsonl", "000002.jsonl", "000002.jsonl.old", "2.jsonl", "BALLAST", "LOCK", "notes.txt"}, names)
 }

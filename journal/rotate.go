@@ -41,9 +41,19 @@ func (f *File) Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, err
 			return 0, err
 		}
 	}
-	next := sealed.following()
-	name := segmentName(next.segment)
-	size, err := f.build(name, &next, carried)
+	name := segmentName(sealed.segment + 1)
+	var next chain
+	var size int64
+	build := func() (err error) {
+		next, size, err = f.build(name, sealed.following(), carried)
+		return err
+	}
+	var err error
+	if f.active == nil {
+		err = f.inRoom(build)
+	} else { // it need not be: the old segment can grow on
+		err = build()
+	}
 	if err != nil {
 		return 0, full(fmt.Errorf("journal: write segment %s: %w", name, err))
 	}
@@ -56,6 +66,7 @@ func (f *File) Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, err
 		return 0, f.fail(err)
 	}
 	f.chain, f.synced, f.last = next, size, lastBatch{}
+	f.keepBallast()
 	return Pos(next.seq), nil
 }
 
@@ -91,16 +102,15 @@ func (o *Opening) place(c *chain, carried []Entry) {
 }
 
 // build writes a new segment under its temporary name, durably, reads it back
-// and returns its size. c is the chain before the segment, and then the one
-// behind it.
-func (f *File) build(name string, c *chain, carried []Entry) (size int64, err error) {
-	carried[0].Opening.place(c, carried)
-	before := *c
+// and returns its size and the chain behind it; before is the chain before it.
+func (f *File) build(name string, before chain, carried []Entry) (after chain, size int64, err error) {
+	after = before
+	carried[0].Opening.place(&after, carried)
 	name += disk.TempSuffix
 	var buf []byte
 	err = disk.WriteTemp(f.fs, f.path(name), func(w io.Writer) error {
 		for i := range carried {
-			if buf, err = c.append(buf, &carried[i], 0); err != nil {
+			if buf, err = after.append(buf, &carried[i], 0); err != nil {
 				return err
 			}
 			if len(buf) >= readSize || i == len(carried)-1 {
@@ -115,9 +125,9 @@ func (f *File) build(name string, c *chain, carried []Entry) (size int64, err er
 		return nil
 	})
 	if err == nil {
-		err = f.verify(name, before, *c, size)
+		err = f.verify(name, before, after, size)
 	}
-	return size, err
+	return after, size, err
 }
 
 // verify reads a file back that takes the chain from before to after, and
