@@ -73,12 +73,18 @@ func (u unsynced) SyncDir(string) error { return nil }
 
 func (u unsynced) Create(name string) (disk.File, error) {
 	f, err := u.FS.Create(name)
-	return unsyncedFile{f}, err
+	if err != nil {
+		return nil, err
+	}
+	return unsyncedFile{f}, nil
 }
 
 func (u unsynced) Append(name string) (disk.File, error) {
 	f, err := u.FS.Append(name)
-	return unsyncedFile{f}, err
+	if err != nil {
+		return nil, err
+	}
+	return unsyncedFile{f}, nil
 }
 
 type unsyncedFile struct{ disk.File }
