@@ -35,6 +35,8 @@ func (g *gated) Append(ctx context.Context, after journal.Pos, b journal.Batch) 
 	return g.flaky.Append(ctx, after, b)
 }
 
+// Rule 1: a batch that fails is taken back, and who was decided on it is decided
+// again.
 func TestWhatWasRolledBackIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &gated{newFlaky(), make(chan error, 1)}
@@ -61,6 +63,47 @@ func TestWhatWasRolledBackIsForgotten(t *testing.T) {
 		_, err = budget.Fold(seq(j.all))
 		require.NoError(t, err)
 		require.Equal(t, int64(1), b.Report().Tokens.Net)
+	})
+}
+
+// Rule 21: while one batch is on its way to the disk the next collects, however
+// many come, and nothing waits for a timer. Everybody gets the error of the
+// batch that held his own entry.
+func TestGroupCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers = 50
+		j := &gated{newFlaky(), make(chan error)}
+		b, err := budget.New(t.Context(), j)
+		require.NoError(t, err)
+		start := time.Now()
+		call := func(n int) (answers chan error) {
+			answers = make(chan error, n)
+			for range n {
+				go func() { _, err := b.Reserve(t.Context(), budget.Request{Tokens: 1}); answers <- err }()
+			}
+			synctest.Wait()
+			return answers
+		}
+		batch := func(err error) { j.gate <- err; synctest.Wait() } // one append comes to its end
+		all := func(answers chan error, want error) {
+			t.Helper()
+			require.Len(t, answers, cap(answers), "answered")
+			for range cap(answers) {
+				require.ErrorIs(t, <-answers, want)
+			}
+		}
+		first := call(1)
+		second := call(callers)
+		batch(nil)
+		all(first, nil)
+		third := call(callers)
+		require.Empty(t, second, "its own batch is on its way")
+		batch(journal.ErrFull)
+		all(second, journal.ErrFull)
+		batch(nil)
+		all(third, nil)
+		require.Zero(t, time.Since(start))
+		require.Equal(t, int64(1+callers), b.Report().Tokens.Net)
 	})
 }
 
@@ -117,6 +160,47 @@ func TestSharedJournal(t *testing.T) {
 	require.Empty(t, audit.MultiClosed)
 	require.Zero(t, audit.Open())
 	require.Zero(t, audit.Net)
+}
+
+// interposed is a journal that lets another writer go first, once.
+type interposed struct {
+	*flaky
+	first func()
+}
+
+func (i *interposed) Append(ctx context.Context, after journal.Pos, b journal.Batch) (journal.Pos, error) {
+	if first := i.first; first != nil {
+		i.first = nil
+		first()
+	}
+	return i.flaky.Append(ctx, after, b)
+}
+
+// Rule 26, B23: between seeing an orphan and taking it over its owner settles
+// it. The settle stands, and nothing was taken over.
+func TestTakeOverLosesToTheOwner(t *testing.T) {
+	for _, policy := range []budget.OrphanPolicy{budget.OrphanAssume, budget.OrphanRefund} {
+		j := newFlaky()
+		a := open(t, j)
+		r := reserve(t, a, 100, 0)
+		reserve(t, a, 7, 0) // another, whose owner is gone
+		var settled budget.Receipt
+		b, err := budget.New(t.Context(), &interposed{j, func() { settled = settle(t, r, 60) }}, budget.OnOrphan(policy), budget.Tokens(1000))
+		require.NoError(t, err)
+		require.True(t, settled.Booked)
+		report := b.Report()
+		require.Len(t, report.Orphans, 1)
+		require.Equal(t, int64(7), report.Orphans[0].Tokens)
+		require.Equal(t, int64(60), report.Tokens.Confirmed)
+		require.Equal(t, []budget.Limit{budget.Tokens(1000)}, b.Limits())
+		audit := budget.NewAudit()
+		for i := range j.all {
+			audit.Add(&j.all[i])
+		}
+		require.Empty(t, audit.Violations)
+		require.Empty(t, audit.MultiClosed)
+		require.Equal(t, report.Tokens.Net, audit.Net)
+	}
 }
 
 // late is a journal another book has opened already: it has its segment.

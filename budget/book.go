@@ -203,9 +203,30 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	return b, nil
 }
 
-// begin books the limits that were given and treats the orphans.
+// begin books the limits that were given and treats the orphans. If another
+// writer of a shared journal comes between, all is decided again on what is
+// there then: an orphan that its owner has closed meanwhile is none.
 func (b *Book) begin() error {
-	b.time = b.now()
+	err := b.takeOver()
+	for errors.Is(err, journal.ErrConflict) {
+		b.rollback()
+		if err := b.catchUp(); err != nil {
+			return err
+		}
+		err = b.takeOver()
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range b.orphans {
+		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "open reservation of an owner that is gone", slog.String("rid", o.RID),
+			slog.String("scope", o.Scope), slog.Int64("tokens", o.Tokens), slog.String("policy", o.Policy.String()))
+	}
+	return nil
+}
+
+func (b *Book) takeOver() error {
+	b.time, b.orphans = b.now(), nil
 	for _, l := range b.limits {
 		o := &op{kind: opLimit, limit: l}
 		if b.decide(o); o.err != nil {
@@ -218,8 +239,6 @@ func (b *Book) begin() error {
 	for _, h := range b.ledger.openHolds() {
 		o := &op{kind: opClose, hold: h, rid: h.rid}
 		b.orphans = append(b.orphans, Orphan{OpenReservation: h.public(), Policy: b.orphan})
-		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "open reservation of an owner that is gone", slog.String("rid", h.rid),
-			slog.String("scope", h.account.scope), slog.Int64("tokens", h.sum.Amount), slog.String("policy", b.orphan.String()))
 		switch b.orphan {
 		case OrphanKeep:
 			continue

@@ -212,7 +212,7 @@ func TestManyClosersOneWins(t *testing.T) {
 }
 
 // case 61, and "a charge that crosses the cap vanishes" in other tools: an
-// overrun is recorded in full, and the next reserve is refused.
+// overrun is recorded in full, and the next reserve is refused (Rule 19).
 func TestOverrun(t *testing.T) {
 	b := budget.Memory(budget.Tokens(100))
 	settle(t, reserve(t, b, 90, 0), 90)
@@ -223,6 +223,16 @@ func TestOverrun(t *testing.T) {
 	require.Equal(t, []int64{1, 20, -20}, []int64{report.Overruns, report.OverrunTokens, report.Limits[0].Free})
 	_, err := b.Reserve(t.Context(), budget.Request{Tokens: 0})
 	require.ErrorIs(t, err, budget.ErrExhausted)
+
+	// and of a job that came back after its refund
+	b = budget.Memory(budget.Tokens(100))
+	r := reserve(t, b, 100, 0)
+	_, err = r.Refund(t.Context(), budget.NotBilled, "429")
+	require.NoError(t, err)
+	_, err = r.Reclaim(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(30), settle(t, r, 130).Overrun)
+	require.Equal(t, budget.Figures{Net: 130, Confirmed: 130}, b.Report().Tokens)
 }
 
 // "A failed attempt's hold is not given back" in other tools: three attempts
@@ -297,7 +307,7 @@ func TestCounterIsTheSum(t *testing.T) {
 	require.Equal(t, []budget.Limit{budget.Tokens(1_000_000)}, b.Limits(), "limits are in the book")
 }
 
-// case 14 and I5: what cannot be written is refused, and the counter is as before
+// Rule 20, case 14 and I5: what cannot be written is refused, and the counter is as before
 func TestNoDurableEntryNoAdmission(t *testing.T) {
 	j := newFlaky()
 	b, err := budget.New(t.Context(), j, budget.Tokens(100))

@@ -25,6 +25,7 @@ func (table) Cost(model string, u budget.Usage) (int64, error) {
 	return 3*u.Input + 7*u.Output, nil
 }
 
+// Rule 20: a cost that is not known is no zero.
 func TestPrices(t *testing.T) {
 	b := budget.Memory(budget.Picodollars(10_000), budget.Prices(table{}))
 	_, err := b.Reserve(t.Context(), budget.Request{Model: "other", Tokens: 10})

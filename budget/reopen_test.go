@@ -29,6 +29,7 @@ func state(r budget.Report) string {
 	return fmt.Sprintf("%+v|%+v|%+v|%+v", r.Balance, scopes, r.Limits, r.Open)
 }
 
+// Rule 17: what is folded from the journal is what the guard had, however often.
 func TestReopenedBookAnswersTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()

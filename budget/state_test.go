@@ -70,6 +70,7 @@ func made(t *testing.T, state string) *hold {
 	return h
 }
 
+// Rule 18: decided before anything changes, and a repeat answers as the first.
 func TestEveryStateEveryCall(t *testing.T) {
 	type want struct {
 		wrote              string // kinds, in order

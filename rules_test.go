@@ -1,0 +1,74 @@
+package tollbook_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	// numberedRow is a row of one of the tables of journal/DURABILITY.md.
+	numberedRow = regexp.MustCompile(`(?m)^\| (B?\d+) \|.*$`)
+	// ruleNumbers is how a test says which rules it holds: Rules 3, 4 and 6.
+	ruleNumbers   = regexp.MustCompile(`Rules? (\d+(?:(?:, | and )\d+)*)`)
+	reportNumbers = regexp.MustCompile(`\bB\d+\b`)
+	number        = regexp.MustCompile(`\d+`)
+)
+
+// Every rule of the journal, and every report behind them, stands with its
+// number at a test. What is not built yet says so in its row.
+func TestRulesAreTested(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("journal", "DURABILITY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := numberedRow.FindAllStringSubmatch(string(doc), -1)
+	if len(rows) < 29 {
+		t.Fatalf("%d rules and reports are listed", len(rows))
+	}
+	tested := numbersAtTests(t)
+	for _, row := range rows {
+		later := strings.Contains(row[0], "*(later)*") || strings.Contains(row[0], "(*With the SQL journals.*)")
+		if tested[row[1]] == later {
+			t.Errorf("number %s stands at a test: %v; its row: %s", row[1], tested[row[1]], row[0])
+		}
+	}
+}
+
+// numbersAtTests collects the numbers in comments of test files; what stands
+// at the head of a file is about all of it, and does not count.
+func numbersAtTests(t *testing.T) map[string]bool {
+	found := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || path == "rules_test.go" {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, c := range file.Comments {
+			if c.Pos() < file.Package {
+				continue
+			}
+			for _, rules := range ruleNumbers.FindAllString(c.Text(), -1) {
+				for _, n := range number.FindAllString(rules, -1) {
+					found[n] = true
+				}
+			}
+			for _, n := range reportNumbers.FindAllString(c.Text(), -1) {
+				found[n] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
