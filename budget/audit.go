@@ -62,14 +62,15 @@ func (a *Audit) Add(e *journal.Entry) {
 	if e.Seq != 0 && !e.Carried && e.T < a.ledger.last {
 		a.violation(e, fmt.Errorf("time goes back by %d microseconds", a.ledger.last-e.T))
 	}
-	h := a.ledger.holds[e.RID]
+	h := a.ledger.find(e.RID)
 	if e.Seq == 0 && e.Prev == 0 { // a foreign ledger tells amounts only
 		e = complete(*e, h)
 	}
 	if e.Kind == journal.Settle || e.Kind == journal.Refund {
 		a.close(e, h)
 	}
-	if err := a.ledger.applyTo(h, e, &a.undo); err != nil {
+	defer a.ledger.rest()
+	if err := a.ledger.apply(h, e, &a.undo); err != nil {
 		a.violation(e, err)
 		return
 	}

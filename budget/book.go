@@ -184,7 +184,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	}
 	for e, err := range j.Entries(b.ctx, 0) {
 		if err == nil {
-			err = b.ledger.apply(&e, new(undo))
+			err = b.ledger.fold(&e)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("budget: open: %w", err)
@@ -237,7 +237,7 @@ func (b *Book) takeOver() error {
 		}
 	}
 	for _, h := range b.ledger.openHolds() {
-		o := &op{kind: opClose, hold: h, rid: h.rid}
+		o := &op{kind: opClose, hold: h, rid: h.rid, opened: h.opened}
 		b.orphans = append(b.orphans, Orphan{OpenReservation: h.public(), Policy: b.orphan})
 		switch b.orphan {
 		case OrphanKeep:
@@ -284,7 +284,7 @@ func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &h.handle, nil
+	return h, nil
 }
 
 // newRID makes a UUIDv7. Randomness is read ahead, which takes a system call

@@ -21,38 +21,33 @@ func (b *Book) rotate() error {
 	if b.ledger.segments == 0 {
 		b.ledger.book = b.batchID.String()
 	}
-	b.forget(now)
-	carried := b.ledger.snapshot(now)
+	horizon := now - b.horizon.Microseconds()
+	b.ledger.forget(horizon, true)
+	carried := b.ledger.snapshot(now, horizon)
 	pos, err := b.journal.Rotate(b.ctx, b.pos, carried)
 	if err != nil {
 		return fmt.Errorf("rotate: %w", err)
 	}
-	b.pos, b.carried = pos, len(carried)
+	b.pos, b.carried, b.closes = pos, len(carried), 0
 	b.ledger.segments = max(b.ledger.segments, 1)
 	b.ledger.last = max(b.ledger.last, now)
 	return nil
 }
 
-// forget drops the closed reservations that no late call needs. A handle that
-// is still around can read its receipt.
-func (b *Book) forget(now int64) {
-	for rid, h := range b.ledger.holds {
-		if h.forgettable(now - b.horizon.Microseconds()) {
-			h.forgotten = true
-			delete(b.ledger.holds, rid)
-		}
-	}
-	b.closes = 0
+// forgettable reports whether nothing needs h any more: it is plain, or it was
+// closed before horizon.
+func (h *life) forgettable(horizon int64) bool {
+	return h.state != StateOpen && (h.closed < horizon || h.plain())
 }
 
-// forgettable reports whether nothing needs h any more: it never had an
-// uncertain figure and its rid is one we made, or it was closed before horizon.
-func (h *life) forgettable(horizon int64) bool {
-	return h.state != StateOpen && (h.closed < horizon || !h.named && h.state != StateRefunded && h.sum.Maybe == 0 && len(h.proofs) == 0)
+// plain reports whether h is closed, never had an uncertain figure, and its rid
+// is one we made.
+func (h *life) plain() bool {
+	return h.state == StateSettled && !h.named && h.sum.Maybe == 0 && len(h.proofs) == 0
 }
 
 // forgetMin is the number of closes after which it pays to look for what can
-// be forgotten.
+// be forgotten; what was closed after the last look stays for one more.
 const forgetMin = 1 << 16
 
 // tidy keeps the ledger and the segment in proportion to what must be known,
@@ -70,8 +65,9 @@ func (b *Book) tidy() {
 			b.notBefore = b.pos + retryRotation
 			b.logger.LogAttrs(b.ctx, slog.LevelError, "the book's segment could not be rotated; it grows on", slog.Any("error", err))
 		}
-	} else if b.closes >= max(forgetMin, len(b.ledger.holds)) {
-		b.forget(b.now())
+	} else if b.closes >= forgetMin {
+		b.closes = 0
+		b.ledger.forget(b.now()-b.horizon.Microseconds(), false)
 	}
 }
 
@@ -79,7 +75,7 @@ func (b *Book) tidy() {
 const retryRotation = 10_000
 
 // snapshot returns the lines a new segment begins with.
-func (l *ledger) snapshot(now int64) []journal.Entry {
+func (l *ledger) snapshot(now, horizon int64) []journal.Entry {
 	head := journal.Entry{Kind: journal.Open, T: now, Opening: &journal.Opening{Book: l.book}}
 	closed := l.closedBalances()
 	head.Change = closed[""]
@@ -97,10 +93,12 @@ func (l *ledger) snapshot(now int64) []journal.Entry {
 		carried = append(carried, h.carriedReserve())
 	}
 	past := len(carried)
-	for _, h := range l.holds {
-		if h.state != StateOpen {
-			carried = append(carried, h.carry())
-		}
+	for i := range l.closed.blocks {
+		l.closed.each(i, l.numbered, func(_ ref, h *life) {
+			if !h.forgettable(horizon) {
+				carried = append(carried, h.carry())
+			}
+		})
 	}
 	slices.SortFunc(carried[past:], func(a, b journal.Entry) int { return cmp.Or(cmp.Compare(a.T, b.T), cmp.Compare(a.RID, b.RID)) })
 	return carried
@@ -124,7 +122,7 @@ func (l *ledger) closedBalances() map[string]journal.Change {
 // the entries before it add up to.
 func (l *ledger) contradictions(e *journal.Entry) (found []error) {
 	wrong := func(format string, args ...any) { found = append(found, fmt.Errorf(format, args...)) }
-	h := l.holds[e.RID]
+	h := l.find(e.RID)
 	switch {
 	case e.Kind == journal.Open && e.Opening != nil:
 		said := map[string]journal.Change{"": e.Change}
@@ -152,7 +150,7 @@ func (l *ledger) contradictions(e *journal.Entry) (found []error) {
 }
 
 // carriedReserve is the reserve line of an open hold in a new segment.
-func (h *hold) carriedReserve() journal.Entry {
+func (h *life) carriedReserve() journal.Entry {
 	e := journal.Entry{Kind: journal.Reserve, RID: h.rid, T: h.opened, Change: h.sum, Scope: h.account.scope, Key: h.key,
 		Model: h.model, Prices: h.prices, Named: h.named, Carried: true}
 	if h.tries > 1 {
@@ -164,7 +162,7 @@ func (h *hold) carriedReserve() journal.Entry {
 
 // carry is the line that remembers a closed hold in a new segment. It changes
 // no balance: these are in the open line.
-func (h *hold) carry() journal.Entry {
+func (h *life) carry() journal.Entry {
 	return journal.Entry{Kind: journal.Carry, RID: h.rid, T: h.closed, Scope: h.account.scope, Key: h.key, Model: h.model,
 		Prices: h.prices, Named: h.named, Carried: true, Tries: h.tries, Usage: h.usage,
 		Past: &journal.Past{State: h.state.String(), Opened: h.opened, Each: h.each, EachCost: h.eachCost, Lost: h.lost,
@@ -173,24 +171,26 @@ func (h *hold) carry() journal.Entry {
 }
 
 // carry folds such a line.
-func (l *ledger) carry(e *journal.Entry, u *undo) error {
+func (l *ledger) carry(known *hold, e *journal.Entry, u *undo) error {
 	p := e.Past
 	if p == nil || parseState(p.State) <= StateOpen {
 		return fmt.Errorf("%w: carry line %d of %q names no closed state", ErrDamaged, e.Seq, e.RID)
 	}
-	if l.holds[e.RID] != nil {
+	if known != nil {
 		return fmt.Errorf("%w: reservation %q is carried twice", ErrDamaged, e.RID)
 	}
 	proofs := slices.Clone(p.Evidence)
 	for i := range proofs {
 		proofs[i].Key = l.own(proofs[i].Key)
 	}
-	u.h = &hold{life: life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named, account: l.account(e.Scope),
-		state: parseState(p.State), opened: p.Opened, closed: e.T, each: p.Each, eachCost: p.EachCost, lost: p.Lost, tries: e.Tries,
-		sum: journal.Change{Amount: p.Confirmed + p.Assumed, Cost: p.ConfirmedCost + p.AssumedCost, Confirmed: p.Confirmed,
-			ConfirmedCost: p.ConfirmedCost, Assumed: p.Assumed, AssumedCost: p.AssumedCost, Maybe: p.Maybe},
-		usage: e.Usage, lastCost: p.LastCost, held: p.Held, heldCost: p.HeldCost, unsent: p.Unsent, proofs: proofs}}
-	l.holds[u.h.rid] = u.h
+	u.h = &hold{hash: l.hash(e.RID), life: life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named,
+		account: l.account(e.Scope), opened: p.Opened, each: p.Each, eachCost: p.EachCost, standing: standing{state: parseState(p.State),
+			closed: e.T, lost: p.Lost, tries: e.Tries,
+			sum: journal.Change{Amount: p.Confirmed + p.Assumed, Cost: p.ConfirmedCost + p.AssumedCost, Confirmed: p.Confirmed,
+				ConfirmedCost: p.ConfirmedCost, Assumed: p.Assumed, AssumedCost: p.AssumedCost, Maybe: p.Maybe},
+			usage: e.Usage, lastCost: p.LastCost, held: p.Held, heldCost: p.HeldCost, unsent: p.Unsent, proofs: proofs}}}
+	u.h.at = l.closed.add(&u.h.life)
+	l.rids.put(u.h.hash, u.h.at)
 	return nil
 }
 

@@ -31,7 +31,7 @@ func (b *Book) decide(o *op) {
 	}
 	if o.kind == opReserve && o.wrote {
 		h = b.undos[len(b.undos)-1].h
-		h.handle = Reservation{book: b, rid: h.rid, hold: h}
+		o.opened = h.opened
 	}
 	if h != nil {
 		o.got = h
@@ -56,8 +56,10 @@ func (b *Book) takenAgain(o *op) error {
 // explain says in the caller's terms why an entry that was decided could not be
 // applied: the rid is known, or a sum would leave 64 bits.
 func (b *Book) explain(o *op, err error) error {
-	if known := b.ledger.holds[o.rid]; known != nil && o.kind == opReserve {
-		return known.again(&o.request)
+	if o.kind == opReserve {
+		if known := b.ledger.find(o.rid); known != nil {
+			return known.again(&o.request)
+		}
 	}
 	if errors.Is(err, journal.ErrOverflow) {
 		return &InvalidError{What: opNames[o.kind], Reason: "the balance would be more than 64 bits hold"}
@@ -82,10 +84,10 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 		b.finished, b.freed = true, true // those who wait are told
 		return nil, nil
 	}
-	if h = o.hold; h == nil {
-		h = b.ledger.holds[o.rid]
-	}
-	if h == nil {
+	if h = b.named(o); h == nil {
+		if o.kind == opClose && o.hold != nil {
+			return nil, nil // it was open, and what is open is not forgotten: it is closed
+		}
 		return nil, fmt.Errorf("%w: %s of %q: no such rid in the book, or it is past the horizon", ErrUnknown, opNames[o.kind], o.rid)
 	}
 	from := len(b.entries)
@@ -105,14 +107,24 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 	case opAdjust:
 		b.entries, err = h.adjust(b.entries, o.evidence, b.cost(h, o.evidence.Usage))
 	}
-	if len(b.entries) > from && (h.forgotten || b.finished) {
+	if len(b.entries) > from && b.finished {
 		b.entries = b.entries[:from]
-		if b.finished {
-			return nil, fmt.Errorf("%w: %s of %q", b.admitting(), opNames[o.kind], o.rid)
-		}
-		return nil, fmt.Errorf("%w: %s of %q: past the horizon", ErrUnknown, opNames[o.kind], o.rid)
+		return nil, fmt.Errorf("%w: %s of %q", b.admitting(), opNames[o.kind], o.rid)
 	}
 	return h, err
+}
+
+// named returns the reservation that an op is about, or nil. A handle knows its
+// hold, as long as that is its own, and never reaches a new life of its rid.
+func (b *Book) named(o *op) *hold {
+	if h := o.hold; h != nil && h.state != 0 && h.opened == o.opened && h.rid == o.rid {
+		return h
+	}
+	h := b.ledger.find(o.rid)
+	if h != nil && o.hold != nil && h.opened != o.opened {
+		return nil
+	}
+	return h
 }
 
 // applyFrom stamps and applies the entries from index i on, all or none.
@@ -124,8 +136,11 @@ func (b *Book) applyFrom(i int, h *hold) error {
 		if h != nil {
 			e.RID = h.rid
 		}
+		if h == nil && e.RID != "" {
+			h = b.ledger.find(e.RID)
+		}
 		b.undos = slices.Grow(b.undos, 1)[:len(b.undos)+1]
-		if err := b.ledger.applyTo(h, e, &b.undos[len(b.undos)-1]); err != nil {
+		if err := b.ledger.apply(h, e, &b.undos[len(b.undos)-1]); err != nil {
 			b.undos = b.undos[:len(b.undos)-1]
 			b.unapply(undone)
 			b.entries = b.entries[:i]
@@ -147,7 +162,7 @@ func (b *Book) reserve(o *op) error {
 			Model: r.Model, Prices: o.prices, Named: r.RID != ""})
 		return nil
 	}
-	if h := b.ledger.holds[o.rid]; h != nil && (h.state == StateOpen || h.closed >= b.time-b.horizon.Microseconds()) {
+	if h := b.ledger.find(o.rid); h != nil && (h.state == StateOpen || h.closed >= b.time-b.horizon.Microseconds()) {
 		return h.again(r)
 	}
 	if full != nil && r.MaxWait > 0 {

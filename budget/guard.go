@@ -36,9 +36,10 @@ var opNames = [...]string{opReserve: "reserve", opExtend: "extend", opSettle: "s
 
 // op is one call: what is asked, then the answer.
 type op struct {
-	kind opKind
-	rid  string
-	hold *hold // nil: looked up by rid
+	kind   opKind
+	rid    string
+	hold   *hold // of a handle; nil: looked up by rid
+	opened int64 // of that reservation, which tells it from others of its rid
 
 	request  Request
 	priced   bool // the request's cost is known, be it zero
@@ -89,7 +90,7 @@ func (b *Book) op(kind opKind) *op {
 // do runs one op to its answer, after which the op is no longer the caller's.
 // ctx ends the wait for room and nothing else: what is in a leader's hands comes
 // to its end.
-func (b *Book) do(ctx context.Context, o *op) (Receipt, *hold, error) {
+func (b *Book) do(ctx context.Context, o *op) (Receipt, *Reservation, error) {
 	switch {
 	case o.kind == opReserve && o.request.MaxWait > 0:
 		b.post(o)
@@ -101,10 +102,14 @@ func (b *Book) do(ctx context.Context, o *op) (Receipt, *hold, error) {
 			b.lead()
 		}
 	}
-	receipt, h, err := o.receipt, o.got, o.err
+	receipt, err := o.receipt, o.err
+	var r *Reservation
+	if err == nil && o.kind == opReserve {
+		r = &Reservation{book: b, rid: o.rid, hold: o.got, opened: o.opened}
+	}
 	*o = op{done: o.done}
 	b.ops.Put(o)
-	return receipt, h, err
+	return receipt, r, err
 }
 
 // awaitRoom waits for the answer to a reserve that may be kept waiting, and

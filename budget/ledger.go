@@ -3,6 +3,7 @@ package budget
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"strings"
 	"time"
 
@@ -14,9 +15,16 @@ import (
 type ledger struct {
 	root     *account
 	accounts map[string]*account
-	holds    map[string]*hold // by rid: the open ones, and those a late call may still name
-	keys     map[string]*hold // the open ones that carry a key
-	open     hold             // head of the ring of the open ones, oldest first
+	numbered []*account // by account.number
+
+	seed    maphash.Seed
+	rids    table            // every reservation that is known
+	holds   []*hold          // by place
+	idle    []ref            // places whose hold is not used
+	touched []*hold          // by the batch in hand, and to be put away
+	closed  archive          // the closed ones that a late call may still name
+	keys    map[string]*hold // the open ones that carry a key
+	open    hold             // head of the ring of the open ones, oldest first
 
 	guarded  bool              // entries come from the guard, and their strings stay; else what is kept is copied
 	names    map[string]string // copies of what is named again and again: models, price tables
@@ -35,144 +43,38 @@ type stats struct {
 // minHorizon is how long a closed reservation is remembered at least.
 const minHorizon = 14 * 24 * time.Hour
 
-// maxScopes bounds the scopes of a book, whose balances must fit into the open
-// line of a segment.
-const maxScopes = 100_000
-
-// account is what stands on one scope, all below it included.
-type account struct {
-	scope   string
-	path    []*account // itself, its parent, … the root
-	sum     journal.Change
-	open    int64
-	caps    [RequestUnit + 1]capacity // by Unit
-	waiters int                       // reserves waiting for room here
-	pass    int                       // of the waiters' last retest that found it full
-}
-
-type capacity struct {
-	set bool
-	max int64
-}
-
 func newLedger() *ledger {
 	root := &account{}
 	root.path = []*account{root}
-	l := &ledger{root: root, accounts: map[string]*account{"": root}, holds: map[string]*hold{}, keys: map[string]*hold{},
+	l := &ledger{root: root, accounts: map[string]*account{"": root}, numbered: []*account{root}, seed: maphash.MakeSeed(), keys: map[string]*hold{},
 		names: map[string]string{}, stats: stats{unknown: map[string]int64{}}}
 	l.open.prev, l.open.next = &l.open, &l.open
 	return l
 }
 
-// account returns the account of a scope, made where it is new.
-func (l *ledger) account(scope string) *account {
-	if a := l.accounts[scope]; a != nil {
-		return a
-	}
-	parent, scope := "", strings.Clone(scope)
-	if i := strings.LastIndexByte(scope, '/'); i >= 0 {
-		parent = scope[:i]
-	}
-	a := &account{scope: scope}
-	a.path = append([]*account{a}, l.account(parent).path...)
-	l.accounts[scope] = a
-	return a
-}
-
-// nearest returns the account of a scope, or of what stands above it as long as
-// nothing was booked on it: the same limits hold for both.
-func (l *ledger) nearest(scope string) *account {
-	for {
-		if a := l.accounts[scope]; a != nil {
-			return a
-		}
-		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
-	}
-}
-
-// room refuses a scope that is one too many.
-func (l *ledger) room(scope string) error {
-	if l.accounts[scope] == nil && len(l.accounts)+strings.Count(scope, "/") >= maxScopes {
-		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q would be one too many: the book has %d; scopes are for teams, runs and shards, keys are for calls", scope, len(l.accounts))}
-	}
-	return nil
-}
-
-// checkScope refuses paths that are not ones: empty segments, control
-// characters, more than 256 bytes.
-func checkScope(scope string) error {
-	if scope == "" {
-		return nil
-	}
-	if strings.HasPrefix(scope, "/") || strings.HasSuffix(scope, "/") || strings.Contains(scope, "//") {
-		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q has an empty segment; write it as a/b/c", scope)}
-	}
-	if strings.ContainsAny(scope, "\"\\") {
-		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q holds a quote or a backslash", scope)}
-	}
-	return checkText("scope", scope)
-}
-
-// admit tells whether ask fits under every limit on the path of a. For an
-// extend, own is what the reservation holds already: that much will be spent,
-// so it is not in the way for a time only; and a unit of which the extend asks
-// nothing is no matter. A reserve must find every limit in order, and a limit
-// of zero admits none.
-func admit(a *account, ask journal.Change, own *journal.Change) *ExhaustedError {
-	var busy *ExhaustedError
-	for _, at := range a.path {
-		for u := TokenUnit; u <= RequestUnit; u++ {
-			limit := at.caps[u]
-			asked := u.of(ask)
-			if !limit.set || (own != nil && asked == 0) || (asked <= limit.max-u.of(at.sum) && limit.max > 0) {
-				continue
-			}
-			spent := u.spent(at.sum)
-			err := &ExhaustedError{Scope: at.scope, Kind: u, Asked: asked, Limit: limit.max, Net: u.of(at.sum), Held: u.of(at.sum) - spent}
-			if own != nil && u != RequestUnit {
-				spent += u.of(*own)
-			}
-			if err.Busy = limit.max > 0 && asked <= limit.max-spent; !err.Busy {
-				return err
-			}
-			if busy == nil {
-				busy = err
-			}
-		}
-	}
-	return busy
-}
-
-// capped reports whether any limit of unit u is on the path.
-func (a *account) capped(u Unit) bool {
-	for _, at := range a.path {
-		if at.caps[u].set {
-			return true
-		}
-	}
-	return false
-}
-
 // undo takes one applied entry back, as long as nothing was applied after it.
 type undo struct {
 	kind journal.Kind
-	h    *hold
-	was  life   // h before, unless the entry made it
-	old  *hold  // whose rid a reserve took again, past the horizon
-	why  string // reason that was counted as unknown
-	at   *account
-	caps [RequestUnit + 1]capacity
 	last int64
+	h    *hold
+	was  standing // of h, unless the entry made it
+	old  *hold    // whose rid a reserve took again, past the horizon
+	why  string   // reason that was counted as unknown
+	at   *account // limit
+	caps [RequestUnit + 1]capacity
 }
 
-// apply folds one entry and fills u with the way back. Either the entry is
-// applied whole, or the ledger is as it was and the error says what about the
-// entry cannot be.
-func (l *ledger) apply(e *journal.Entry, u *undo) error { return l.applyTo(nil, e, u) }
+// fold applies one entry of a journal, for good.
+func (l *ledger) fold(e *journal.Entry) error {
+	defer l.rest()
+	return l.apply(l.find(e.RID), e, new(undo))
+}
 
-// applyTo is apply for an entry whose reservation was looked up already.
-func (l *ledger) applyTo(h *hold, e *journal.Entry, u *undo) error {
-	*u = undo{kind: e.Kind, last: l.last}
+// apply applies one entry to the ledger, where h is what it knows of the entry's
+// rid, and fills u with the way back. Either the entry is applied whole, or the
+// ledger is as it was and the error says what about the entry cannot be.
+func (l *ledger) apply(h *hold, e *journal.Entry, u *undo) error {
+	u.kind, u.last, u.h, u.old, u.why = e.Kind, l.last, nil, nil, ""
 	if e.Carried && l.segments > 1 {
 		u.kind = journal.Seal // nothing to take back
 		return nil
@@ -185,13 +87,10 @@ func (l *ledger) applyTo(h *hold, e *journal.Entry, u *undo) error {
 	case journal.Limit:
 		return l.limit(e, u)
 	case journal.Carry:
-		return l.carry(e, u)
+		return l.carry(h, e, u)
 	case journal.Reserve:
-		return l.reserve(e, u)
+		return l.reserve(h, e, u)
 	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
-		if h == nil {
-			h = l.holds[e.RID]
-		}
 		return l.change(h, e, u)
 	}
 	return fmt.Errorf("%w: entry %d is of no known kind", ErrDamaged, e.Seq)
@@ -230,32 +129,30 @@ func (l *ledger) limit(e *journal.Entry, u *undo) error {
 	return nil
 }
 
-// reserve folds a reserve line, also a carried one.
-func (l *ledger) reserve(e *journal.Entry, u *undo) error {
-	u.old = l.holds[e.RID]
-	if old := u.old; old != nil && !old.forgettable(e.T-minHorizon.Microseconds()) {
+// reserve folds a reserve line, also a carried one. Its rid may be one that was
+// used before, past the horizon.
+func (l *ledger) reserve(old *hold, e *journal.Entry, u *undo) error {
+	if old != nil && !old.forgettable(e.T-minHorizon.Microseconds()) {
 		return fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
 	}
-	h := &hold{life: life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named,
-		state: StateOpen, opened: e.T, each: e.Amount, eachCost: e.Cost, tries: 1, sum: e.Change}}
-	if p := e.Past; p != nil {
-		h.each, h.eachCost, h.lost, h.tries = p.Each, p.EachCost, p.Lost, e.Tries
+	p := journal.Past{Each: e.Amount, EachCost: e.Cost}
+	tries := int64(1)
+	if e.Past != nil {
+		p, tries = *e.Past, e.Tries
 	}
-	if h.each < 0 || h.eachCost < 0 || h.lost < 0 || h.sum.Amount < 0 || h.sum.Amount > maxHold || h.sum.Cost < 0 || h.sum.Cost > maxHold {
+	if p.Each < 0 || p.EachCost < 0 || p.Lost < 0 || e.Amount < 0 || e.Amount > maxHold || e.Cost < 0 || e.Cost > maxHold {
 		return fmt.Errorf("%w: reservation %q holds %d tokens and %d picodollars", ErrDamaged, e.RID, e.Amount, e.Cost)
 	}
-	h.account = l.account(e.Scope)
-	if err := h.account.add(e.Change); err != nil {
+	account := l.account(e.Scope)
+	if err := account.add(e.Change); err != nil {
 		return err
 	}
-	if u.old != nil {
-		u.old.forgotten = true // its handles must not reach the new life of the rid
-		delete(l.holds, h.rid) // with its copy of the rid
-	}
-	l.holds[h.rid] = h
+	h := l.enter(e.RID, old)
+	h.life = life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named,
+		account: account, opened: e.T, each: p.Each, eachCost: p.EachCost, standing: standing{state: StateOpen, lost: p.Lost, tries: tries, sum: e.Change}}
 	l.opened(h, 1)
 	l.note(e)
-	u.h = h
+	u.h, u.old = h, old
 	return nil
 }
 
@@ -264,18 +161,21 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 	if h == nil {
 		return fmt.Errorf("%w: %s of reservation %q, which was never reserved", ErrDamaged, e.Kind, e.RID)
 	}
-	u.h, u.was = h, h.life
+	u.h, u.was = h, h.standing
 	if err := h.apply(e); err != nil {
 		return err
 	}
 	if err := h.account.add(e.Change); err != nil {
-		h.life = u.was
+		h.standing = u.was
 		return err
 	}
-	if u.was.state == StateOpen && h.state != StateOpen {
-		l.opened(h, -1)
+	if h.state != StateOpen {
+		l.touch(h)
+		if u.was.state == StateOpen {
+			l.opened(h, -1)
+		}
 	}
-	l.stats.overran(&h.life, &u.was)
+	l.stats.overran(&h.standing, &u.was)
 	if e.Maybe > 0 && e.Kind != journal.Reclaim {
 		u.why = l.name(cmp.Or(e.Why, "unknown"))
 		l.stats.unknown[u.why]++
@@ -286,7 +186,7 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 
 // overran counts what one entry changed in what a reservation used above its
 // hold.
-func (s *stats) overran(now, was *life) {
+func (s *stats) overran(now, was *standing) {
 	s.overrunTokens += now.overrun() - was.overrun()
 	is, before := now.overrun()+now.overrunCost() > 0, was.overrun()+was.overrunCost() > 0
 	switch {
@@ -351,21 +251,6 @@ func (l *ledger) note(e *journal.Entry) {
 	}
 }
 
-// add moves every balance along the path, or none.
-func (a *account) add(c journal.Change) error {
-	for i, at := range a.path {
-		sum, err := at.sum.Plus(c)
-		if err != nil {
-			for _, done := range a.path[:i] {
-				done.sum, _ = done.sum.Plus(c.Negated())
-			}
-			return fmt.Errorf("%w: scope %q: %w", ErrDamaged, at.scope, err)
-		}
-		at.sum = sum
-	}
-	return nil
-}
-
 // undo takes the last applied entry back.
 func (l *ledger) undo(u *undo) {
 	l.last = u.last
@@ -374,40 +259,20 @@ func (l *ledger) undo(u *undo) {
 		u.at.caps = u.caps
 	case journal.Reserve:
 		l.opened(u.h, -1)
-		delete(l.holds, u.h.rid)
-		if u.old != nil {
-			u.old.forgotten = false
-			l.holds[u.old.rid] = u.old
-		}
 		u.h.account.take(u.h.sum)
+		l.withdraw(u.h, u.old)
 	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
 		change, _ := u.h.sum.Plus(u.was.sum.Negated())
 		if u.was.state == StateOpen && u.h.state != StateOpen {
 			l.opened(u.h, 1)
 		}
-		l.stats.overran(&u.was, &u.h.life)
+		l.stats.overran(&u.was, &u.h.standing)
 		if u.why != "" {
 			if l.stats.unknown[u.why]--; l.stats.unknown[u.why] == 0 {
 				delete(l.stats.unknown, u.why)
 			}
 		}
-		u.h.life = u.was
+		u.h.standing = u.was
 		u.h.account.take(change)
 	}
-}
-
-// take is add for a change that is known to be in the balances.
-func (a *account) take(c journal.Change) {
-	for _, at := range a.path {
-		at.sum, _ = at.sum.Plus(c.Negated())
-	}
-}
-
-func parseUnit(word string) Unit {
-	for u := TokenUnit; u <= RequestUnit; u++ {
-		if unitNames[u] == word {
-			return u
-		}
-	}
-	return 0
 }

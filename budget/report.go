@@ -115,7 +115,7 @@ func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
 	l := newLedger()
 	for e, err := range entries {
 		if err == nil {
-			err = l.apply(&e, new(undo))
+			err = l.fold(&e)
 		}
 		if err != nil {
 			return l.report(), err

@@ -154,9 +154,10 @@ type Receipt struct {
 // concurrent use; whoever comes first closes it, once. Any number of handles
 // may stand for one reservation.
 type Reservation struct {
-	book *Book
-	rid  string
-	hold *hold // nil in a handle made by rid: looked up at each call
+	book   *Book
+	rid    string
+	hold   *hold // as long as it is still this one's; nil in a handle made by rid
+	opened int64 // tells this reservation from others of its rid
 }
 
 // RID returns the reservation's id.
@@ -233,7 +234,7 @@ func (r *Reservation) Receipt(ctx context.Context) (Receipt, error) {
 }
 
 func (r *Reservation) do(ctx context.Context, o *op) (Receipt, error) {
-	o.rid, o.hold = r.rid, r.hold
+	o.rid, o.hold, o.opened = r.rid, r.hold, r.opened
 	receipt, _, err := r.book.do(ctx, o)
 	return receipt, err
 }

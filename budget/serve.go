@@ -147,6 +147,7 @@ func (b *Book) mourn() {
 // commit makes the batch durable.
 func (b *Book) commit() error {
 	if len(b.entries) == 0 {
+		b.ledger.rest()
 		return nil
 	}
 	pos, err := b.journal.Append(b.ctx, b.pos, journal.Batch{ID: b.nextBatch(), Entries: b.entries})
@@ -158,6 +159,7 @@ func (b *Book) commit() error {
 		written[i].Seq = uint64(b.pos) + 1 + uint64(i)
 	}
 	b.pos, b.undos, b.entries = pos, b.undos[:0], b.entries[:0]
+	b.ledger.rest()
 	for i := range written {
 		switch written[i].Kind {
 		case journal.Settle, journal.Refund:
@@ -174,6 +176,7 @@ func (b *Book) commit() error {
 
 func (b *Book) rollback() {
 	b.unapply(0)
+	b.ledger.rest()
 	b.entries = b.entries[:0]
 }
 
@@ -194,7 +197,7 @@ func (b *Book) catchUp() error {
 			err = b.rotatedByAnother(&e)
 		}
 		if err == nil {
-			err = b.ledger.apply(&e, new(undo))
+			err = b.ledger.fold(&e)
 		}
 		if err != nil {
 			b.breakDown(err)

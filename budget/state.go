@@ -79,33 +79,29 @@ type money struct {
 // lateSettle is the evidence key of a settle that comes after an assumed close.
 const lateSettle = "settle"
 
-// hold is one reservation: the handle that Reserve returns and its life, in one
-// allocation; prev and next are its place among the open ones.
-type hold struct {
-	handle     Reservation
-	prev, next *hold
-	life
-}
-
 // life is the state of one reservation. It is only touched by the leader.
 type life struct {
 	rid, key, model, prices string
 	named                   bool // the rid was the caller's own
 	account                 *account
+	opened                  int64 // Unix microseconds of the reserve
+	each, eachCost          int64 // the hold of one attempt
+	standing
+}
 
-	state          State
-	opened, closed int64 // Unix microseconds of the reserve and of the last entry since the close
-	each, eachCost int64 // the hold of one attempt
-	lost           int64 // earlier attempts that may have been billed and stand at their hold
-	tries          int64
-	sum            journal.Change
+// standing is the part of a life that entries change.
+type standing struct {
+	state State
+	lost  int64 // earlier attempts that may have been billed and stand at their hold
+	tries int64
+	sum   journal.Change
 
 	// Once closed:
+	closed         int64         // Unix microseconds of the last entry
 	usage          journal.Usage // of the attempt that reported
 	lastCost       int64         // the part of the assumed cost that stands for the last attempt
 	held, heldCost int64         // what it held when it was closed
 	unsent         bool          // refunded, and the last attempt was never sent
-	forgotten      bool          // past the horizon: it can be read, and no entry may follow
 	proofs         []journal.Proof
 }
 
@@ -118,18 +114,18 @@ func (h *life) settle(dst []journal.Entry, u Usage, cost money) ([]journal.Entry
 	reported := u.Known() && !u.Estimated
 	switch {
 	case h.state == StateOpen:
-		return append(dst, h.closing(u, cost)), nil
+		return h.closing(dst, u, cost), nil
 	case h.state == StateRefunded && reported && u.Total() == 0:
 		return dst, nil // what the refund says already
 	case h.state == StateRefunded && reported:
-		reclaim := h.reclaimEntry("settled after a refund")
+		reclaimed := h.reclaimEntry(dst, "settled after a refund")
 		back := *h
-		if err := back.apply(&reclaim); err != nil {
+		if err := back.apply(&reclaimed[len(dst)]); err != nil {
 			return dst, err
 		}
-		return append(dst, reclaim, back.adjustEntry(Evidence{Key: lateSettle, Usage: u}, 0, cost)), nil
+		return back.adjustEntry(reclaimed, Evidence{Key: lateSettle, Usage: u}, 0, cost), nil
 	case h.assumedLast() && reported:
-		return append(dst, h.adjustEntry(Evidence{Key: lateSettle, Usage: u}, 0, cost)), nil
+		return h.adjustEntry(dst, Evidence{Key: lateSettle, Usage: u}, 0, cost), nil
 	case h.state == StateSettled && reported == !h.assumedLast() && h.repeats(u):
 		return dst, nil
 	}
@@ -145,9 +141,19 @@ func (h *life) repeats(u Usage) bool {
 	return !u.Known() || u.figures() == h.usage && (u.Cost == 0 || u.Cost == booked || len(h.proofs) > 0)
 }
 
-// closing is the settle entry of an open hold.
-func (h *life) closing(u Usage, cost money) journal.Entry {
-	e := journal.Entry{Kind: journal.Settle, Usage: u.figures(), Tries: h.tries, Why: u.Why, Ref: u.Ref}
+// next appends a blank entry, to be filled in place: entries are large.
+func next(dst []journal.Entry, k journal.Kind) ([]journal.Entry, *journal.Entry) {
+	dst = slices.Grow(dst, 1)[:len(dst)+1]
+	e := &dst[len(dst)-1]
+	*e = journal.Entry{}
+	e.Kind = k
+	return dst, e
+}
+
+// closing appends the settle entry of an open hold.
+func (h *life) closing(dst []journal.Entry, u Usage, cost money) []journal.Entry {
+	dst, e := next(dst, journal.Settle)
+	e.Usage, e.Tries, e.Why, e.Ref = u.figures(), h.tries, u.Why, u.Ref
 	e.Assumed, e.AssumedCost = h.lost*h.each, h.lost*h.eachCost
 	switch {
 	case u.Known() && !u.Estimated:
@@ -169,7 +175,7 @@ func (h *life) closing(u Usage, cost money) journal.Entry {
 	}
 	e.Amount = e.Confirmed + e.Assumed - h.sum.Amount
 	e.Cost = e.ConfirmedCost + e.AssumedCost - h.sum.Cost
-	return e
+	return dst
 }
 
 // refund decides a refund: the last attempt was provably not billed. Earlier
@@ -184,7 +190,8 @@ func (h *life) refund(dst []journal.Entry, last Outcome, why string) ([]journal.
 	case h.state != StateOpen:
 		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "refund"}
 	}
-	e := h.closing(NothingUsed, money{known: true})
+	dst = h.closing(dst, NothingUsed, money{known: true})
+	e := &dst[len(dst)-1]
 	e.Why = why
 	if h.lost == 0 {
 		e.Kind = journal.Refund
@@ -192,7 +199,7 @@ func (h *life) refund(dst []journal.Entry, last Outcome, why string) ([]journal.
 	if last == NeverSent {
 		e.Requests = -1
 	}
-	return append(dst, e), nil
+	return dst, nil
 }
 
 // extend decides the hold of one further attempt.
@@ -200,21 +207,22 @@ func (h *life) extend(dst []journal.Entry, last Outcome, why string) ([]journal.
 	if h.state != StateOpen {
 		return dst, &ClosedError{RID: h.rid, State: h.state, Call: "extend"}
 	}
-	e := journal.Entry{Kind: journal.Extend, Why: why}
-	e.Requests = 1
+	change := journal.Change{Requests: 1}
 	switch last {
 	case MaybeBilled:
 		if h.sum.Amount > maxHold-h.each || h.sum.Cost > maxHold-h.eachCost {
 			return dst, &InvalidError{What: "extend", Reason: fmt.Sprintf("reservation %q holds %d tokens after %d attempts; close it and reserve anew", h.rid, h.sum.Amount, h.tries)}
 		}
-		e.Amount, e.Cost, e.Maybe = h.each, h.eachCost, 1
+		change.Amount, change.Cost, change.Maybe = h.each, h.eachCost, 1
 	case NotBilled:
 	case NeverSent:
-		e.Requests = 0
+		change.Requests = 0
 	default:
 		return dst, &InvalidError{What: "extend", Reason: fmt.Sprintf("unknown outcome %d", last)}
 	}
-	return append(dst, e), nil
+	dst, e := next(dst, journal.Extend)
+	e.Change, e.Why = change, why
+	return dst, nil
 }
 
 // reclaim decides a reclaim: nothing to do unless there was a refund.
@@ -222,18 +230,19 @@ func (h *life) reclaim(dst []journal.Entry) []journal.Entry {
 	if h.state != StateRefunded {
 		return dst
 	}
-	return append(dst, h.reclaimEntry(""))
+	return h.reclaimEntry(dst, "")
 }
 
 // reclaimEntry reverses the refund by exactly what it gave back.
-func (h *life) reclaimEntry(why string) journal.Entry {
-	e := journal.Entry{Kind: journal.Reclaim, Why: why}
+func (h *life) reclaimEntry(dst []journal.Entry, why string) []journal.Entry {
+	dst, e := next(dst, journal.Reclaim)
+	e.Why = why
 	e.Amount, e.Cost = h.each, h.eachCost
 	e.Assumed, e.AssumedCost, e.Maybe = h.each, h.eachCost, 1
 	if h.unsent {
 		e.Requests = 1
 	}
-	return e
+	return dst
 }
 
 // adjust decides a correction by evidence.
@@ -259,14 +268,15 @@ func (h *life) adjust(dst []journal.Entry, ev Evidence, cost money) ([]journal.E
 	case ev.Attempts < 0 || ev.Attempts > h.sum.Maybe:
 		return dst, &InvalidError{What: "evidence", Reason: fmt.Sprintf("it covers %d attempts, %d of reservation %q are assumed", ev.Attempts, h.sum.Maybe, h.rid)}
 	}
-	return append(dst, h.adjustEntry(ev, min(ev.Attempts, h.lost), cost)), nil
+	return h.adjustEntry(dst, ev, min(ev.Attempts, h.lost), cost), nil
 }
 
 // adjustEntry replaces the assumed figure of the attempts that ev covers, lost
 // of them earlier ones, by what the evidence says.
-func (h *life) adjustEntry(ev Evidence, lost int64, cost money) journal.Entry {
+func (h *life) adjustEntry(dst []journal.Entry, ev Evidence, lost int64, cost money) []journal.Entry {
 	attempts := max(ev.Attempts, 1)
-	e := journal.Entry{Kind: journal.Adjust, Evidence: ev.Key, Usage: ev.Usage.figures(), Ref: ev.Usage.Ref, Why: ev.Usage.Why}
+	dst, e := next(dst, journal.Adjust)
+	e.Evidence, e.Usage, e.Ref, e.Why = ev.Key, ev.Usage.figures(), ev.Usage.Ref, ev.Usage.Why
 	e.Assumed, e.AssumedCost = -lost*h.each, -lost*h.eachCost
 	if attempts > lost { // the last attempt, whatever stands for it
 		e.Assumed -= h.sum.Assumed - h.lost*h.each
@@ -280,7 +290,7 @@ func (h *life) adjustEntry(ev Evidence, lost int64, cost money) journal.Entry {
 	}
 	e.Amount = e.Confirmed + e.Assumed
 	e.Cost = e.ConfirmedCost + e.AssumedCost
-	return e
+	return dst
 }
 
 // apply changes h by a recorded entry of its own, any but reserve and carry.
@@ -337,14 +347,14 @@ func (h *life) receipt() Receipt {
 }
 
 // overrun is what was used above the hold, as far as it is known.
-func (h *life) overrun() int64 {
+func (h *standing) overrun() int64 {
 	if h.state == StateOpen {
 		return 0
 	}
 	return max(0, h.sum.Amount-h.held)
 }
 
-func (h *life) overrunCost() int64 {
+func (h *standing) overrunCost() int64 {
 	if h.state == StateOpen {
 		return 0
 	}

@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/google/uuid"
 )
@@ -69,36 +68,25 @@ var ErrOverflow = errors.New("journal: sum overflows 64 bits")
 
 // Plus returns c + d, or [ErrOverflow].
 func (c Change) Plus(d Change) (Change, error) {
-	ok := true
-	sum := Change{
-		Amount:        add(c.Amount, d.Amount, &ok),
-		Cost:          add(c.Cost, d.Cost, &ok),
-		Requests:      add(c.Requests, d.Requests, &ok),
-		Confirmed:     add(c.Confirmed, d.Confirmed, &ok),
-		ConfirmedCost: add(c.ConfirmedCost, d.ConfirmedCost, &ok),
-		Assumed:       add(c.Assumed, d.Assumed, &ok),
-		AssumedCost:   add(c.AssumedCost, d.AssumedCost, &ok),
-		Maybe:         add(c.Maybe, d.Maybe, &ok),
-	}
-	if !ok {
+	sum := Change{c.Amount + d.Amount, c.Cost + d.Cost, c.Requests + d.Requests, c.Confirmed + d.Confirmed,
+		c.ConfirmedCost + d.ConfirmedCost, c.Assumed + d.Assumed, c.AssumedCost + d.AssumedCost, c.Maybe + d.Maybe}
+	over := wrapped(c.Amount, d.Amount, sum.Amount) | wrapped(c.Cost, d.Cost, sum.Cost) | wrapped(c.Requests, d.Requests, sum.Requests) |
+		wrapped(c.Confirmed, d.Confirmed, sum.Confirmed) | wrapped(c.ConfirmedCost, d.ConfirmedCost, sum.ConfirmedCost) |
+		wrapped(c.Assumed, d.Assumed, sum.Assumed) | wrapped(c.AssumedCost, d.AssumedCost, sum.AssumedCost) | wrapped(c.Maybe, d.Maybe, sum.Maybe)
+	if over < 0 {
 		return c, ErrOverflow
 	}
 	return sum, nil
 }
 
+// wrapped is negative if the sum of a and b left int64: its sign is then that of
+// neither.
+func wrapped(a, b, sum int64) int64 { return (a ^ sum) & (b ^ sum) }
+
 // Negated returns -c. The most negative int64 has no negation; no counter
 // reaches it, because sums are checked and amounts are bounded far below.
 func (c Change) Negated() Change {
 	return Change{-c.Amount, -c.Cost, -c.Requests, -c.Confirmed, -c.ConfirmedCost, -c.Assumed, -c.AssumedCost, -c.Maybe}
-}
-
-// add clears ok where a+b leaves int64.
-func add(a, b int64, ok *bool) int64 {
-	if (b > 0 && a > math.MaxInt64-b) || (b < 0 && a < math.MinInt64-b) {
-		*ok = false
-		return a
-	}
-	return a + b
 }
 
 // Usage is what a provider reported, in tokens: In includes Cached and Write,

@@ -1,0 +1,150 @@
+package budget
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// maxScopes bounds the scopes of a book, whose balances must fit into the open
+// line of a segment.
+const maxScopes = 100_000
+
+// account is what stands on one scope, all below it included.
+type account struct {
+	scope   string
+	number  int        // in the order they were made
+	path    []*account // itself, its parent, … the root
+	sum     journal.Change
+	open    int64
+	caps    [RequestUnit + 1]capacity // by Unit
+	waiters int                       // reserves waiting for room here
+	pass    int                       // of the waiters' last retest that found it full
+}
+
+type capacity struct {
+	set bool
+	max int64
+}
+
+// account returns the account of a scope, made where it is new.
+func (l *ledger) account(scope string) *account {
+	if a := l.accounts[scope]; a != nil {
+		return a
+	}
+	parent, scope := "", strings.Clone(scope)
+	if i := strings.LastIndexByte(scope, '/'); i >= 0 {
+		parent = scope[:i]
+	}
+	a := &account{scope: scope}
+	a.path = append([]*account{a}, l.account(parent).path...)
+	a.number = len(l.numbered)
+	l.accounts[scope], l.numbered = a, append(l.numbered, a)
+	return a
+}
+
+// nearest returns the account of a scope, or of what stands above it as long as
+// nothing was booked on it: the same limits hold for both.
+func (l *ledger) nearest(scope string) *account {
+	for {
+		if a := l.accounts[scope]; a != nil {
+			return a
+		}
+		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
+	}
+}
+
+// room refuses a scope that is one too many.
+func (l *ledger) room(scope string) error {
+	if l.accounts[scope] == nil && len(l.accounts)+strings.Count(scope, "/") >= maxScopes {
+		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q would be one too many: the book has %d; scopes are for teams, runs and shards, keys are for calls", scope, len(l.accounts))}
+	}
+	return nil
+}
+
+// checkScope refuses paths that are not ones: empty segments, control
+// characters, more than 256 bytes.
+func checkScope(scope string) error {
+	if scope == "" {
+		return nil
+	}
+	if strings.HasPrefix(scope, "/") || strings.HasSuffix(scope, "/") || strings.Contains(scope, "//") {
+		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q has an empty segment; write it as a/b/c", scope)}
+	}
+	if strings.ContainsAny(scope, "\"\\") {
+		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q holds a quote or a backslash", scope)}
+	}
+	return checkText("scope", scope)
+}
+
+// admit tells whether ask fits under every limit on the path of a. For an
+// extend, own is what the reservation holds already: that much will be spent,
+// so it is not in the way for a time only; and a unit of which the extend asks
+// nothing is no matter. A reserve must find every limit in order, and a limit
+// of zero admits none.
+func admit(a *account, ask journal.Change, own *journal.Change) *ExhaustedError {
+	var busy *ExhaustedError
+	for _, at := range a.path {
+		for u := TokenUnit; u <= RequestUnit; u++ {
+			limit := at.caps[u]
+			asked := u.of(ask)
+			if !limit.set || (own != nil && asked == 0) || (asked <= limit.max-u.of(at.sum) && limit.max > 0) {
+				continue
+			}
+			spent := u.spent(at.sum)
+			err := &ExhaustedError{Scope: at.scope, Kind: u, Asked: asked, Limit: limit.max, Net: u.of(at.sum), Held: u.of(at.sum) - spent}
+			if own != nil && u != RequestUnit {
+				spent += u.of(*own)
+			}
+			if err.Busy = limit.max > 0 && asked <= limit.max-spent; !err.Busy {
+				return err
+			}
+			if busy == nil {
+				busy = err
+			}
+		}
+	}
+	return busy
+}
+
+// capped reports whether any limit of unit u is on the path.
+func (a *account) capped(u Unit) bool {
+	for _, at := range a.path {
+		if at.caps[u].set {
+			return true
+		}
+	}
+	return false
+}
+
+// add moves every balance along the path, or none.
+func (a *account) add(c journal.Change) error {
+	for i, at := range a.path {
+		sum, err := at.sum.Plus(c)
+		if err != nil {
+			for _, done := range a.path[:i] {
+				done.sum, _ = done.sum.Plus(c.Negated())
+			}
+			return fmt.Errorf("%w: scope %q: %w", ErrDamaged, at.scope, err)
+		}
+		at.sum = sum
+	}
+	return nil
+}
+
+// take is add for a change that is known to be in the balances.
+func (a *account) take(c journal.Change) {
+	for _, at := range a.path {
+		at.sum, _ = at.sum.Plus(c.Negated())
+	}
+}
+
+func parseUnit(word string) Unit {
+	for u := TokenUnit; u <= RequestUnit; u++ {
+		if unitNames[u] == word {
+			return u
+		}
+	}
+	return 0
+}

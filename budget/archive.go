@@ -1,0 +1,304 @@
+package budget
+
+import (
+	"encoding/binary"
+
+	"github.com/google/uuid"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// archive holds what is closed, as bytes without a pointer: most reservations
+// are never asked for again, and must cost little for as long as one may be. They
+// lie in blocks in the order they were put away, and are forgotten by the block:
+// what must stay of one moves to the end, and its memory goes.
+type archive struct {
+	blocks  []block
+	free    []int // blocks that hold nothing
+	filling int   // the one that is added to
+	scratch []byte
+}
+
+type block struct {
+	bytes   []byte
+	base    int64 // times in it count from here
+	newest  int64 // when the last of it was closed
+	records int
+	kept    int  // those that are not gone
+	plain   int  // and of these, what nobody needs ([life.plain])
+	seen    bool // full when forget last came by
+}
+
+// blockBytes bounds a block, unless one record is longer.
+const blockBytes = 1 << 16
+
+// The first byte of a record.
+const (
+	isGone     = 1 << iota // no longer the reservation's: it was taken out, or its rid used again
+	isUUID                 // the rid is one in canonical form, in 16 bytes
+	isNamed                // life.named
+	isRefunded             // else it is settled
+	isUnsent               // life.unsent
+	hasTexts               // key, model and prices follow
+	hasProofs              // evidence follows
+)
+
+// add puts h away.
+func (a *archive) add(h *life) ref {
+	if len(a.blocks) == 0 {
+		a.blocks = append(a.blocks, block{base: h.closed}) // grows with its bytes: most books are small
+	}
+	b := &a.blocks[a.filling]
+	a.scratch = h.pack(a.scratch[:0], b.base)
+	if len(b.bytes) > 0 && len(b.bytes)+len(a.scratch) > blockBytes {
+		b = a.nextBlock(h.closed)
+		a.scratch = h.pack(a.scratch[:0], b.base)
+	}
+	r := ref(a.filling+1)<<16 | ref(len(b.bytes))
+	b.bytes = append(b.bytes, a.scratch...)
+	b.newest = max(b.newest, h.closed)
+	b.records++
+	b.count(h, 1)
+	return r
+}
+
+// nextBlock begins a block, with room for as much as the one before holds.
+func (a *archive) nextBlock(base int64) *block {
+	room := len(a.blocks[a.filling].bytes)
+	if n := len(a.free); n > 0 {
+		a.filling, a.free = a.free[n-1], a.free[:n-1]
+	} else {
+		a.filling, a.blocks = len(a.blocks), append(a.blocks, block{})
+	}
+	a.blocks[a.filling] = block{base: base, newest: base, bytes: make([]byte, 0, room)}
+	return &a.blocks[a.filling]
+}
+
+func (b *block) count(h *life, by int) {
+	b.kept += by
+	if h.plain() {
+		b.plain += by
+	}
+}
+
+func (a *archive) place(r ref) (b *block, offset int) {
+	return &a.blocks[r>>16-1], int(r & (1<<16 - 1))
+}
+
+// get returns what was put away.
+func (a *archive) get(r ref, accounts []*account) life {
+	b, offset := a.place(r)
+	h, _ := unpack(b.bytes[offset:], b.base, accounts)
+	return h
+}
+
+// named reports whether a record is of this rid.
+func (a *archive) named(r ref, rid string) bool {
+	b, offset := a.place(r)
+	record := b.bytes[offset:]
+	if record[0]&isUUID != 0 {
+		id, ok := parseUUID(rid)
+		return ok && id == uuid.UUID(record[1:17])
+	}
+	n, size := binary.Uvarint(record[1:])
+	return int(n) == len(rid) && string(record[1+size:1+size+int(n)]) == rid
+}
+
+// setGone marks the record of h as gone, or takes that back.
+func (a *archive) setGone(h *hold, gone bool) {
+	if h.at.isHold() {
+		return // it is not put away
+	}
+	b, offset := a.place(h.at)
+	if gone {
+		b.bytes[offset] |= isGone
+		b.count(&h.life, -1)
+	} else {
+		b.bytes[offset] &^= isGone
+		b.count(&h.life, 1)
+	}
+}
+
+// each calls f with every record of block i that is not gone.
+func (a *archive) each(i int, accounts []*account, f func(ref, *life)) {
+	b := a.blocks[i]
+	for offset := 0; offset < len(b.bytes); {
+		h, n := unpack(b.bytes[offset:], b.base, accounts)
+		if b.bytes[offset]&isGone == 0 {
+			f(ref(i+1)<<16|ref(offset), &h)
+		}
+		offset += n
+	}
+}
+
+// empty lets go of block i, which is not the one that is added to.
+func (a *archive) empty(i int) {
+	a.blocks[i] = block{}
+	a.free = append(a.free, i)
+}
+
+// pack appends h, which is closed, to dst: the first byte, the rid, the account,
+// the times, which of the figures are not zero, and these.
+func (h *life) pack(dst []byte, base int64) []byte {
+	first := len(dst)
+	if id, ok := parseUUID(h.rid); ok {
+		dst = append(append(dst, isUUID), id[:]...)
+	} else {
+		dst = appendText(append(dst, 0), h.rid)
+	}
+	dst = binary.AppendUvarint(dst, uint64(h.account.number))
+	dst = binary.AppendVarint(dst, h.closed-base)
+	dst = binary.AppendVarint(dst, h.closed-h.opened)
+	figures, which := h.figures(), uint64(0)
+	for i, n := range figures {
+		if n != 0 {
+			which |= 1 << i
+		}
+	}
+	dst = binary.AppendUvarint(dst, which)
+	for _, n := range figures {
+		if n != 0 {
+			dst = binary.AppendVarint(dst, n)
+		}
+	}
+	if h.named {
+		dst[first] |= isNamed
+	}
+	if h.state == StateRefunded {
+		dst[first] |= isRefunded
+	}
+	if h.unsent {
+		dst[first] |= isUnsent
+	}
+	if !h.plain() && h.key+h.model+h.prices != "" {
+		dst[first] |= hasTexts
+		dst = appendText(appendText(appendText(dst, h.key), h.model), h.prices)
+	}
+	if len(h.proofs) > 0 {
+		dst[first] |= hasProofs
+		dst = binary.AppendUvarint(dst, uint64(len(h.proofs)))
+		for _, p := range h.proofs {
+			dst = appendText(dst, p.Key)
+			for _, n := range [...]int64{p.Usage.In, p.Usage.Cached, p.Usage.Write, p.Usage.Out, p.Usage.Reasoning, p.Cost} {
+				dst = binary.AppendVarint(dst, n)
+			}
+		}
+	}
+	return dst
+}
+
+// unpack is the reverse of pack; n is how many bytes it took. The texts of a
+// plain one are lost.
+func unpack(record []byte, base int64, accounts []*account) (h life, n int) {
+	r := reader{record, 1}
+	first := record[0]
+	if first&isUUID != 0 {
+		h.rid = uuid.UUID(record[1:17]).String()
+		r.n += 16
+	} else {
+		h.rid = r.text()
+	}
+	h.account = accounts[r.uint()]
+	h.closed = base + r.int()
+	h.opened = h.closed - r.int()
+	which := r.uint()
+	var figures [figureCount]int64
+	for i := range figures {
+		if which>>i&1 != 0 {
+			figures[i] = r.int()
+		}
+	}
+	h.setFigures(&figures)
+	h.named, h.unsent, h.state = first&isNamed != 0, first&isUnsent != 0, StateSettled
+	if first&isRefunded != 0 {
+		h.state = StateRefunded
+	}
+	if first&hasTexts != 0 {
+		h.key, h.model, h.prices = r.text(), r.text(), r.text()
+	}
+	if first&hasProofs != 0 {
+		h.proofs = make([]journal.Proof, r.uint())
+		for i := range h.proofs {
+			p := &h.proofs[i]
+			p.Key = r.text()
+			for _, n := range [...]*int64{&p.Usage.In, &p.Usage.Cached, &p.Usage.Write, &p.Usage.Out, &p.Usage.Reasoning, &p.Cost} {
+				*n = r.int()
+			}
+		}
+	}
+	return h, r.n
+}
+
+const figureCount = 20
+
+// figures are the numbers of a life, the usual ones first, and each less what it
+// usually is by the others: most are zero then. They wrap around as they must.
+func (h *life) figures() [figureCount]int64 {
+	s, u := &h.sum, &h.usage
+	return [...]int64{h.each, u.In, u.Out, h.eachCost, s.ConfirmedCost, u.Cached, u.Reasoning, u.Write,
+		h.tries - 1, h.lost, s.Requests - h.tries, s.Confirmed - u.In - u.Out, s.Assumed, s.AssumedCost, s.Maybe,
+		s.Amount - s.Confirmed - s.Assumed, s.Cost - s.ConfirmedCost - s.AssumedCost, h.lastCost, h.held - h.each, h.heldCost - h.eachCost}
+}
+
+func (h *life) setFigures(f *[figureCount]int64) {
+	s, u := &h.sum, &h.usage
+	h.each, u.In, u.Out, h.eachCost, s.ConfirmedCost, u.Cached, u.Reasoning, u.Write = f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]
+	h.tries, h.lost = f[8]+1, f[9]
+	s.Requests, s.Confirmed, s.Assumed, s.AssumedCost, s.Maybe = f[10]+h.tries, f[11]+u.In+u.Out, f[12], f[13], f[14]
+	s.Amount, s.Cost = f[15]+s.Confirmed+s.Assumed, f[16]+s.ConfirmedCost+s.AssumedCost
+	h.lastCost, h.held, h.heldCost = f[17], f[18]+h.each, f[19]+h.eachCost
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// reader takes a record apart; nobody but pack wrote it.
+type reader struct {
+	bytes []byte
+	n     int
+}
+
+func (r *reader) uint() uint64 {
+	v, n := binary.Uvarint(r.bytes[r.n:])
+	r.n += n
+	return v
+}
+
+func (r *reader) int() int64 {
+	v, n := binary.Varint(r.bytes[r.n:])
+	r.n += n
+	return v
+}
+
+func (r *reader) text() string {
+	n := int(r.uint())
+	s := string(r.bytes[r.n : r.n+n])
+	r.n += n
+	return s
+}
+
+// parseUUID reads the canonical form alone, which [uuid.UUID.String] gives back.
+func parseUUID(s string) (id uuid.UUID, ok bool) {
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+		return id, false
+	}
+	bad := byte(0)
+	for i, at := range [...]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
+		high, low := nibbles[s[at]], nibbles[s[at+1]]
+		bad |= high | low
+		id[i] = high<<4 | low
+	}
+	return id, bad < 16
+}
+
+// nibbles are the values of lower-case hex digits, and 255 of all else.
+var nibbles = func() (of [256]byte) {
+	for c := range of {
+		of[c] = 255
+	}
+	for i, c := range "0123456789abcdef" {
+		of[c] = byte(i)
+	}
+	return of
+}()
