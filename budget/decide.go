@@ -259,6 +259,9 @@ func (b *Book) setLimit(l Limit) error {
 		limit = a.caps[l.Unit]
 	}
 	if limit.set == !l.Unlimited && (l.Unlimited || limit.max == l.Max) {
+		if errors.Is(b.broken, journal.ErrPoisoned) {
+			return b.broken // an earlier change, told as failed, may be what the next opening finds
+		}
 		return nil
 	}
 	e := journal.Entry{Kind: journal.Limit, Scope: l.Scope, Cap: &journal.Cap{Kind: l.Unit.String(), Max: l.Max, Unlimited: l.Unlimited}}
