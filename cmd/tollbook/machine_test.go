@@ -27,6 +27,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -251,6 +252,19 @@ func (c *claims) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.steps
+}
+
+// reaches waits until so many steps were said to be done.
+func (c *claims) reaches(t *testing.T, steps int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.count() >= steps }, 20*time.Second, time.Millisecond)
+}
+
+// refusals is how many steps were said to be refused so far.
+func (c *claims) refusals() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.refused)
 }
 
 // sofar is what a copy of the book taken from now on must hold at least.

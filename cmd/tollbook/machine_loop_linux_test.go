@@ -1,0 +1,235 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var machineImages = flag.Int("machine.images", 6, "crash images of each file system")
+
+// volume is a file system in a file, mounted by loop.
+type volume struct {
+	t     *testing.T
+	image string
+	dir   string // "" while it is not mounted
+}
+
+// kinds are the file systems, each made as small as it can be; what of an image
+// is not used takes no room.
+var kinds = map[string]struct {
+	size    string
+	options []string
+}{
+	"ext4":  {"16M", []string{"-q", "-F", "-m", "0"}},
+	"xfs":   {"300M", []string{"-q"}},
+	"btrfs": {"64M", []string{"-q", "--mixed"}},
+}
+
+// newVolume makes an image and mounts it, all of which ends with the test.
+func newVolume(t *testing.T, kind, image, size string) *volume {
+	t.Helper()
+	mkfs, err := exec.LookPath("mkfs." + kind)
+	if _, noLoop := os.Stat("/dev/loop-control"); os.Geteuid() != 0 || noLoop != nil || err != nil {
+		t.Skipf("needs root, loop devices and mkfs.%s", kind)
+	}
+	v := &volume{t: t, image: image}
+	run(t, "truncate", "-s", size, image)
+	run(t, mkfs, append(kinds[kind].options, image)...)
+	if out, err := exec.Command("mount", "-o", "loop", image, v.mountPoint()).CombinedOutput(); err != nil {
+		t.Skipf("needs loop devices that can be mounted: %s", out)
+	}
+	return v
+}
+
+func (v *volume) mountPoint() string {
+	v.dir = v.t.TempDir()
+	v.t.Cleanup(v.unmount)
+	return v.dir
+}
+
+func (v *volume) mount() {
+	v.t.Helper()
+	run(v.t, "mount", "-o", "loop", v.image, v.mountPoint())
+}
+
+func (v *volume) unmount() {
+	if v.dir == "" {
+		return
+	}
+	if exec.Command("umount", v.dir).Run() != nil {
+		exec.Command("umount", "-l", v.dir).Run() // after a failure somebody may be in it still
+	}
+	v.dir = ""
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %s: %s", name, strings.Join(args, " "), out)
+}
+
+// TestMachineCrashImages: what is on the device at one moment of a writer's work
+// is what a power cut leaves. Mounted, it holds everything that was acknowledged
+// before. Rules 1, 5, 7, 9, 12, 13; B6, B7.
+func TestMachineCrashImages(t *testing.T) {
+	for kind, k := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			dir, c, rnd := t.TempDir(), newClaims(), rand.New(rand.NewPCG(9, uint64(*machineImages)))
+			v := newVolume(t, kind, filepath.Join(dir, "disk"), k.size)
+			w := startWriter(t, c, nil, filepath.Join(v.dir, "state"))
+			w.open()
+			require.Equal(t, "opened", w.hears())
+			type copied struct {
+				image  string
+				before *claims
+			}
+			var copies []copied
+			for n := range *machineImages {
+				time.Sleep(time.Duration(rnd.IntN(40)) * time.Millisecond) // the moment is what is random here
+				w.pause()
+				now := copied{filepath.Join(dir, fmt.Sprint("copy", n)), c.sofar()}
+				run(t, "cp", "--sparse=always", v.image, now.image)
+				copies = append(copies, now)
+				require.NoError(t, w.cmd.Process.Signal(syscall.SIGCONT))
+			}
+			w.kill()
+			v.unmount()
+			for _, now := range copies {
+				found := &volume{t: t, image: now.image}
+				found.mount()
+				state := filepath.Join(found.dir, "state")
+				book, err := openBook(bookOf(state), 64<<10)
+				require.NoError(t, err)
+				require.NoError(t, book.Close())
+				now.before.hold(t, bookOf(state), true)
+				found.unmount()
+				require.NoError(t, os.Remove(now.image))
+			}
+			t.Logf("%d images, %d steps acknowledged before the last", len(copies), copies[len(copies)-1].before.count())
+		})
+	}
+}
+
+// pause stops the process and waits until all of its threads stand still.
+func (w *writing) pause() {
+	w.t.Helper()
+	require.NoError(w.t, w.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(w.t, func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", w.cmd.Process.Pid))
+		for _, thread := range threads {
+			stat, _ := os.ReadFile(thread)
+			if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return err == nil && len(threads) > 0
+	}, 20*time.Second, time.Millisecond)
+}
+
+// fill takes up all the room of a file system.
+func fill(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	defer f.Close()
+	for chunk := make([]byte, 64<<10); len(chunk) >= 512; {
+		if _, err = f.Write(chunk); err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			chunk = chunk[:len(chunk)/2]
+		}
+	}
+	if err := f.Sync(); err != nil {
+		require.ErrorIs(t, err, syscall.ENOSPC)
+	}
+}
+
+// TestMachineDiskFull: the disk fills up under a writer, a few times. What is
+// refused is not booked and what was acknowledged stays; with room again, the
+// same book or the same command opened anew goes on. B15, rules 10, 11.
+func TestMachineDiskFull(t *testing.T) {
+	dir, c := t.TempDir(), newClaims()
+	v := newVolume(t, "ext4", filepath.Join(dir, "disk"), "16M")
+	state, filler := filepath.Join(v.dir, "state"), filepath.Join(v.dir, "filler")
+	w := startWriter(t, c, nil, state)
+	w.open()
+	require.Equal(t, "opened", w.hears())
+	anew := 0
+	for range 5 {
+		goesOn(t, w, c, &anew)
+		refused := c.refusals()
+		fill(t, filler)
+		require.Eventually(t, func() bool { return c.refusals() > refused }, 20*time.Second, time.Millisecond)
+		require.NoError(t, os.Remove(filler))
+	}
+	goesOn(t, w, c, &anew)
+	w.kill()
+	c.hold(t, bookOf(state), false)
+	verifies(t, state)
+	t.Logf("%d steps acknowledged, %d refused, opened anew %d times", c.count(), c.refusals(), anew)
+}
+
+// goesOn waits until a writer has done some more steps, in a book opened anew
+// if a full disk broke it.
+func goesOn(t *testing.T, w *writing, c *claims, anew *int) {
+	t.Helper()
+	from := c.count()
+	require.Eventually(t, func() bool {
+		select {
+		case said := <-w.said:
+			require.True(t, strings.HasPrefix(said, "closed") || said == "opened", "%s", said)
+			if said != "opened" {
+				*anew++
+				w.open()
+			}
+		default:
+		}
+		return c.count() > from+100
+	}, 20*time.Second, time.Millisecond)
+}
+
+// TestMachineWritebackFails: the image of a file system stands on a full one, so
+// that the system itself cannot write what it took, and says so at an fsync or
+// not at all. What was acknowledged is there once the device works again, also
+// what the next process found in memory only and built on. B14, rules 8, 9.
+func TestMachineWritebackFails(t *testing.T) {
+	for n := range 4 {
+		dir, c := t.TempDir(), newClaims()
+		outer := newVolume(t, "ext4", filepath.Join(dir, "outer"), "16M")
+		inner := newVolume(t, "ext4", filepath.Join(outer.dir, "inner"), "48M")
+		state, filler := filepath.Join(inner.dir, "state"), filepath.Join(outer.dir, "filler")
+		w := startWriter(t, c, nil, state)
+		w.open()
+		require.Equal(t, "opened", w.hears())
+		c.reaches(t, 50*(n+1))
+		fill(t, filler)
+		said := w.hears()
+		require.Contains(t, said, "closed journal: poisoned", "after %d steps", c.count())
+		require.NoError(t, os.Remove(filler))
+		if n%2 == 1 {
+			w.open()
+			require.Equal(t, "opened", w.hears())
+			c.reaches(t, c.count()+50)
+		}
+		w.kill()
+		inner.unmount()
+		inner.mount()
+		state = filepath.Join(inner.dir, "state")
+		book, err := openBook(bookOf(state), 64<<10)
+		require.NoError(t, err)
+		require.NoError(t, book.Close())
+		c.hold(t, bookOf(state), false)
+		t.Logf("%d steps acknowledged; then: %s", c.count(), said)
+		inner.unmount()
+		outer.unmount()
+	}
+}
