@@ -43,7 +43,9 @@ type Journal interface {
 // A reservation that does not fit a limit is refused with an [*ExhaustedError].
 // An entry that cannot be written is an error of the call that asked for it;
 // if that was a close, the hold stays open in the book and the book admits
-// nothing more ([ErrBroken]) until it is opened anew.
+// nothing more ([ErrBroken]) until it is opened anew. While the disk has no
+// room to spare, reserves and extends are refused ([journal.ErrFull]) and calls
+// can be closed; when there is room again, the book goes on by itself.
 type Book struct {
 	ctx     context.Context // of Open, without its end: an append belongs to many callers
 	journal Journal
@@ -74,6 +76,7 @@ type Book struct {
 	closes    int  // since what nobody may name any more was last forgotten
 	batchID   uuid.UUID
 	batches   uint64
+	space     space
 	notBefore journal.Pos // of a rotation, after one that failed
 	inHand    []*op       // what the leader has to answer still
 	orphans   []Orphan
@@ -176,6 +179,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	if b.clock == nil {
 		b.clock = time.Now
 	}
+	b.space.journal, _ = j.(interface{ Low() error })
 	b.horizon = max(b.horizon, minHorizon)
 	for _, l := range b.limits {
 		if err := l.check(); err != nil {
@@ -259,8 +263,8 @@ func (b *Book) takeOver() error {
 // leaves. It fails with an [*ExhaustedError] where a limit on the path has no
 // room, [ErrInFlight] where the rid or key is open, [ErrConflict] where the
 // rid is known with another amount, a [*ClosedError] where it was closed,
-// [ErrInvalid], [ErrNoPrice], [ErrBroken] or [ErrBookClosed], or as its
-// journal fails. ctx ends a wait for room.
+// [ErrInvalid], [ErrNoPrice], [ErrBroken] or [ErrBookClosed], with
+// [journal.ErrFull], or as its journal fails. ctx ends a wait for room.
 func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	if err := r.check(); err != nil {
 		return nil, err

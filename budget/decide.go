@@ -244,7 +244,7 @@ func (b *Book) admitting() error {
 	if b.finished {
 		return ErrBookClosed
 	}
-	return nil
+	return b.space.low
 }
 
 func (b *Book) setLimit(l Limit) error {

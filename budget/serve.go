@@ -15,6 +15,7 @@ import (
 func (b *Book) serve(batch []*op) {
 	for b.inHand = batch; len(b.inHand) > 0 || b.freed; {
 		b.time = b.now()
+		b.checkSpace()
 		for _, o := range b.inHand {
 			b.decide(o)
 		}
@@ -32,10 +33,14 @@ func (b *Book) serve(batch []*op) {
 	}
 	b.inHand = nil
 	b.tidy()
-	if b.freed && len(b.waiting) > 0 { // the book broke: those who wait are told
+	if len(b.waiting) > 0 {
+		b.checkSpace()
+	}
+	if b.freed && len(b.waiting) > 0 { // the book broke, or the disk is full: those who wait are told
 		b.serve(nil)
 		return
 	}
+	b.tellSpace()
 	b.mourn()
 }
 

@@ -61,6 +61,14 @@ func ourFault(err error) bool {
 	return ok && denied.Reason == middleware.DeniedBook
 }
 
+// bookFault is what the book said, without who asked it.
+func bookFault(err error) error {
+	if denied, ok := errors.AsType[*middleware.DeniedError](err); ok {
+		return denied.Err
+	}
+	return err
+}
+
 // wording is an error in words that may be kept and shown: what a text quotes
 // may be the provider's, and so part of an answer.
 func wording(err error) string { return quoted.ReplaceAllString(err.Error(), `"…"`) }
@@ -122,7 +130,7 @@ func conclude(sum checkpoint.Summary, err, cause error, report *budget.Report) *
 	case errors.Is(err, checkpoint.ErrInterrupted):
 		c.State, c.code = "interrupted", exitInterrupted
 	case paused != nil && reasonOf(cause) == "":
-		c.fail(cmp.Or(report.Broken, cause))
+		c.fail(cmp.Or(report.Broken, bookFault(cause)))
 	case paused != nil:
 		c.State, c.code, c.Err = "paused", exitPaused, cause
 		c.Reason, c.RetryAt = reasonOf(cause), paused.RetryAt

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/checkpoint"
+	"github.com/tollbook/tollbook/journal"
 )
 
 // runJSON is what run --json prints.
@@ -145,6 +146,8 @@ func (c *conclusion) hint(o *runOptions) string {
 	switch {
 	case c.State == "failed" && c.Report.Broken != nil:
 		return fmt.Sprintf("left open in the book, at the hold: %s; items that have their line are not sent again: %s", count(c.Report.Balance.Open, "call"), again)
+	case c.State == "failed" && errors.Is(c.Err, journal.ErrFull):
+		return "nothing is lost: free space and " + again
 	case c.State == "failed":
 		return ""
 	case c.State == "interrupted":
