@@ -37,7 +37,7 @@ func TestConclude(t *testing.T) {
 		"budget":                          {paused(exhausted), nil, nil, "paused", "budget", exitPaused, exhausted},
 		"rate limited":                    {paused(stopped{errLimited}), stopped{errLimited}, nil, "paused", "quota", exitPaused, stopped{errLimited}},
 		"calls refused":                   {paused(stopped{errRefused}), stopped{errRefused}, nil, "paused", "provider", exitPaused, stopped{errRefused}},
-		"book cannot write":               {paused(refused), refused, nil, "failed", "", exitFailed, refused},
+		"book cannot write":               {paused(refused), refused, nil, "failed", "", exitFailed, full},
 		"done, a close unwritten":         {nil, nil, broken, "failed", "", exitFailed, broken}, // I5
 		"interrupted, a close unwritten":  {interrupted, nil, broken, "failed", "", exitFailed, broken},
 		"budget, a close unwritten":       {paused(exhausted), nil, broken, "failed", "", exitFailed, broken},
@@ -55,8 +55,7 @@ func TestConclude(t *testing.T) {
 			if s, ok := c.told.(stopped); ok && c.reason != "budget" {
 				assert.Contains(t, got.headline(), s.Error())
 			}
-			helpless := c.state == "done" || errors.Is(c.told, full) && c.broken == nil
-			assert.Equal(t, helpless, got.hint(&runOptions{}) == "", "what to do next")
+			assert.Equal(t, c.state == "done", got.hint(&runOptions{}) == "", "what to do next")
 		})
 	}
 }
