@@ -18,17 +18,19 @@ import (
 
 // witness remembers what it appended over all the lives of a journal.
 type witness struct {
-	tried []string // rids of all entries in the order of their appends, each its own
-	acked map[string]bool
+	tried  []string // rids of all entries in the order of their appends, each its own
+	acked  map[string]bool
+	opened bool
 }
 
 // life opens the journal, and appends to it, rotates and closes it, until it
 // is done or something fails. Batches are longer than a block of the disk.
 func (w *witness) life(fsys disk.FS) error {
-	f, err := OpenFile("book", FileOptions{FS: fsys})
+	f, err := OpenFile("book", FileOptions{FS: fsys, SegmentBytes: 8 << 10}) // with little ballast
 	if err != nil {
 		return err
 	}
+	w.opened = true
 	pos, err := f.Rotate(ctx, f.chain.lastEntry(), opening())
 	for i := 0; err == nil && i < 4; i++ {
 		b := batch(reserve(fmt.Sprint(len(w.tried)), 1), reserve(fmt.Sprint(len(w.tried)+1), 1))
