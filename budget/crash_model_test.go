@@ -47,6 +47,7 @@ type ticket struct {
 	hold            int64
 	may             []standing // one, or after a call that failed several
 	evidence        int
+	closed          func(*budget.Book) (budget.Receipt, error) // the last call that closed or corrected it, with success
 }
 
 // is returns where the ticket stands, if that is certain.

@@ -278,7 +278,7 @@ type act struct {
 	what  string
 	t     *ticket
 	asked int64 // of the limits
-	do    func() (budget.Receipt, error)
+	do    func(*budget.Book) (budget.Receipt, error)
 	then  standing
 	maybe []standing // if it failed: these, or as before
 }
@@ -290,10 +290,16 @@ func (w *world) learn(c *act, r budget.Receipt, err error, alone bool) {
 	switch {
 	case err == nil:
 		c.t.may = []standing{c.then}
+		if c.then.state > budget.StateOpen && len(c.maybe) > 0 {
+			c.t.closed = c.do
+		}
 		if c.asked > 0 {
 			if err := w.know.overAdmitted(c.t.scope); err != nil {
 				fail("%s: %v", c.what, err)
 			}
+		}
+		if len(c.maybe) == 0 && r.Booked {
+			fail("%s of %.20q is booked again", c.what, c.t.key)
 		}
 		if r.RID != "" {
 			w.sameReceipt(c.t, r, nil)
@@ -323,7 +329,7 @@ func (w *world) answered(calls []*act, receipts []budget.Receipt, errs []error) 
 
 // make runs one call.
 func (w *world) make(c *act) {
-	r, err := c.do()
+	r, err := c.do(w.book)
 	w.answered([]*act{c}, []budget.Receipt{r}, []error{err})
 }
 
@@ -334,7 +340,7 @@ func (w *world) together(calls []*act) {
 	receipts, errs := make([]budget.Receipt, len(calls)), make([]error, len(calls))
 	var wg sync.WaitGroup
 	for i, c := range calls {
-		wg.Go(func() { receipts[i], errs[i] = c.do() })
+		wg.Go(func() { receipts[i], errs[i] = c.do(w.book) })
 		synctest.Wait() // in order, and the first one to write is held back
 	}
 	w.file.gate = nil
@@ -372,8 +378,8 @@ func (w *world) reserve() *act {
 	sent := unsent
 	sent.last = w.billed(t.hold)
 	sent.bill = sent.last
-	return &act{what: "reserve", t: t, asked: t.hold, then: sent, maybe: []standing{unsent}, do: func() (budget.Receipt, error) {
-		r, err := w.book.Reserve(context.Background(), request)
+	return &act{what: "reserve", t: t, asked: t.hold, then: sent, maybe: []standing{unsent}, do: func(b *budget.Book) (budget.Receipt, error) {
+		r, err := b.Reserve(context.Background(), request)
 		if err == nil {
 			t.rid = r.RID()
 		}
@@ -391,9 +397,9 @@ func usage(tokens int64) budget.Usage {
 // touch is some call that a caller can make on a ticket.
 func (w *world) touch(t *ticket) *act {
 	s, _ := t.is()
-	r, ctx := w.book.Reservation(t.rid), context.Background()
+	ctx := context.Background()
 	c := &act{t: t, then: s}
-	closing := func(what string, then standing, do func() (budget.Receipt, error)) *act {
+	closing := func(what string, then standing, do func(*budget.Book) (budget.Receipt, error)) *act {
 		c.what, c.do, c.then, c.maybe = what, do, then, append(c.maybe, then)
 		return c
 	}
@@ -407,26 +413,30 @@ func (w *world) touch(t *ticket) *act {
 			c.asked = t.hold
 		}
 		unsent := s.extended(outcome == budget.MaybeBilled)
-		closing("extend", unsent, func() (budget.Receipt, error) { return budget.Receipt{}, r.Extend(ctx, outcome, "again") })
+		closing("extend", unsent, func(b *budget.Book) (budget.Receipt, error) {
+			return budget.Receipt{}, b.Reservation(t.rid).Extend(ctx, outcome, "again")
+		})
 		c.then.last = w.billed(t.hold)
 		c.then.bill += c.then.last
 	case s.state == budget.StateOpen && choice < 5:
-		closing("settle", s.settled(t.hold), func() (budget.Receipt, error) { return r.Settle(ctx, usage(s.last)) })
+		closing("settle", s.settled(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Settle(ctx, usage(s.last)) })
 	case s.state == budget.StateOpen && choice < 6 && s.last == 0:
-		closing("refund", s.refunded(t.hold), func() (budget.Receipt, error) { return r.Refund(ctx, budget.NotBilled, "429") })
+		closing("refund", s.refunded(t.hold), func(b *budget.Book) (budget.Receipt, error) {
+			return b.Reservation(t.rid).Refund(ctx, budget.NotBilled, "429")
+		})
 	case s.state == budget.StateOpen:
-		closing("close", s.assumedClosed(t.hold), func() (budget.Receipt, error) { return budget.Receipt{}, r.Close() })
+		closing("close", s.assumedClosed(t.hold), func(b *budget.Book) (budget.Receipt, error) { return budget.Receipt{}, b.Reservation(t.rid).Close() })
 	case s.state == budget.StateRefunded && choice < 3:
 		s.last = w.some(t.hold)
 		s.bill += s.last
-		closing("reclaim", s.reclaimed(t.hold), func() (budget.Receipt, error) { return r.Reclaim(ctx) })
+		closing("reclaim", s.reclaimed(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Reclaim(ctx) })
 	case s.state == budget.StateRefunded && choice < 6: // two entries, which a crash may part
 		s.last = w.some(t.hold)
 		s.bill += s.last
 		c.maybe = []standing{s.reclaimed(t.hold)}
-		closing("settle late", s.reclaimed(t.hold).learnt(t.hold), func() (budget.Receipt, error) { return r.Settle(ctx, usage(s.last)) })
+		closing("settle late", s.reclaimed(t.hold).learnt(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Settle(ctx, usage(s.last)) })
 	case s.unsure && choice < 3:
-		closing("settle late", s.learnt(t.hold), func() (budget.Receipt, error) { return r.Settle(ctx, usage(s.last)) })
+		closing("settle late", s.learnt(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Settle(ctx, usage(s.last)) })
 	case s.state == budget.StateSettled && choice < 6 && (s.unsure || len(s.lost) > 0):
 		used := s.last
 		if len(s.lost) > 0 {
@@ -434,14 +444,11 @@ func (w *world) touch(t *ticket) *act {
 		}
 		t.evidence++
 		evidence := budget.Evidence{Key: fmt.Sprintf("proof %d", t.evidence), Usage: usage(used)}
-		closing("adjust", s.proved(t.hold), func() (budget.Receipt, error) { return r.Adjust(ctx, evidence) })
-	default: // changes nothing
-		c.what, c.do = "close again", func() (budget.Receipt, error) {
-			if err := r.Close(); !errors.Is(err, budget.ErrUnknown) {
-				return budget.Receipt{}, err
-			}
-			return budget.Receipt{}, nil // past the horizon
-		}
+		closing("adjust", s.proved(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Adjust(ctx, evidence) })
+	case t.closed != nil && choice < 7: // says what it said, and changes nothing
+		c.what, c.do = "repeat", t.closed
+	default: // the one that was deferred
+		c.what, c.do = "close again", func(b *budget.Book) (budget.Receipt, error) { return budget.Receipt{}, b.Reservation(t.rid).Close() }
 	}
 	return c
 }
