@@ -92,6 +92,17 @@ func (c *chain) adopt(e *Entry) {
 	}
 }
 
+// join takes the lines of a block, whose chain behind them is b.
+func (c *chain) join(b *chain, entries []Entry) {
+	c.lines += int64(len(entries))
+	c.seq, c.crc, c.synced, c.joined = b.seq, b.crc, b.synced, true
+	c.seals += b.seals
+	if entries[0].Kind == Open {
+		c.book, c.carries = b.book, b.carries
+	}
+	c.lastT = max(c.lastT, b.lastT)
+}
+
 func (c *chain) took(e *Entry) {
 	c.lines++
 	c.seq, c.crc, c.synced, c.joined = e.Seq, e.CRC, e.Synced, true

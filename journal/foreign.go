@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // parseForeign reads a line of any ledger that has "ev", "rid" and "amount",
@@ -19,11 +20,11 @@ import (
 // has this package's own "prev" or "crc" must be one by [ParseLine]'s rules, so
 // that damage is not read over as foreign. An error says in words what is
 // wrong, and does not repeat the line.
-// e is of use only without one.
-func parseForeign(line []byte) (e Entry, err error) {
-	line = bytes.TrimSpace(line)
+// e is of use only without one. text is the line once more, as for parseLine.
+func parseForeign(line []byte, text string) (e Entry, err error) {
+	line, text = bytes.TrimSpace(line), strings.TrimSpace(text)
 	if n := len(line) - len(crcField); n > 0 && bytes.HasPrefix(line[n:], []byte(crcField[:8])) {
-		err := parseLine(line, string(line), &e) // ours, seen at a glance
+		err := parseLine(line, text, &e) // ours, seen at a glance
 		return e, err
 	}
 	var w wire
@@ -31,7 +32,7 @@ func parseForeign(line []byte) (e Entry, err error) {
 		return e, jsonReason(err)
 	}
 	if isCRC(w.Prev) || isCRC(w.CRC) {
-		err := parseLine(line, string(line), &e)
+		err := parseLine(line, text, &e)
 		return e, err
 	}
 	kind, ok := ParseKind(w.Ev)

@@ -105,7 +105,7 @@ func TestEveryFieldRoundTrips(t *testing.T) {
 		delete(loose, "crc")
 		indented, err := json.MarshalIndent(loose, "", " ")
 		require.NoError(t, err)
-		foreign, err := parseForeign(indented)
+		foreign, err := parseForeign(indented, string(indented))
 		require.NoError(t, err)
 		e.Prev, e.CRC = 0, 0
 		require.Equal(t, e, foreign)
@@ -304,7 +304,7 @@ func TestForeign(t *testing.T) {
 		{line: strings.Replace(string(own), `"crc"`, `"crd"`, 1), bad: "checksum"}, // prev gives it away
 		{line: strings.Replace(string(own), `"prev"`, `"prew"`, 1), bad: "checksum"},
 	} {
-		e, err := parseForeign([]byte(c.line))
+		e, err := parseForeign([]byte(c.line), c.line)
 		if c.bad != "" {
 			assert.ErrorContains(t, err, c.bad, c.line)
 			assert.NotContains(t, fmt.Sprint(err), "secret")
@@ -313,7 +313,7 @@ func TestForeign(t *testing.T) {
 		assert.NoError(t, err, c.line)
 		assert.Equal(t, c.want, e, c.line)
 	}
-	e, err := parseForeign(own)
+	e, err := parseForeign(own, string(own))
 	require.NoError(t, err)
 	require.Equal(t, golden[1].e.Ref, e.Ref)
 }
@@ -334,7 +334,7 @@ func FuzzLine(f *testing.F) {
 		f.Add(g.line)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		_, _ = parseForeign([]byte(body))
+		_, _ = parseForeign([]byte(body), body)
 		line := resign(body)
 		e, err := ParseLine(line)
 		if err != nil {

@@ -19,6 +19,7 @@ type rawLine struct {
 // is passed over and reported as one, and is no end.
 type lineReader struct {
 	r      io.Reader
+	size   int    // of buf, unless a longer line needs more
 	buf    []byte // buf[:have] is read, of which buf[:used] was given out
 	used   int
 	have   int
@@ -31,7 +32,8 @@ const readSize = 256 << 10
 
 // newLineReader reads from r, which holds about size bytes.
 func newLineReader(r io.Reader, size int64) *lineReader {
-	return &lineReader{r: r, buf: make([]byte, min(max(size, 512), readSize))}
+	n := int(min(max(size, 512), readSize))
+	return &lineReader{r: r, size: n, buf: make([]byte, n)}
 }
 
 var openPrefix = []byte(`{"ev":"open"`)
@@ -56,6 +58,32 @@ func (l *lineReader) next() (rawLine, error) {
 		}
 		l.fill()
 	}
+}
+
+// run returns as many whole lines as there are in one piece of the usual size,
+// as if they were one. A line that is longer or has no end comes by itself, as
+// next returns it.
+func (l *lineReader) run() (rawLine, error) {
+	for l.have-l.used < l.size && l.failed == nil {
+		l.fill()
+	}
+	piece := l.buf[l.used:min(l.have, l.used+l.size)]
+	if i := bytes.LastIndexByte(piece, '\n'); i >= 0 {
+		return l.take(i, 1), nil
+	}
+	return l.next()
+}
+
+// swap leaves the buffer with what was given out of it to the caller, and goes
+// on in another one.
+func (l *lineReader) swap(buf []byte) []byte {
+	rest := l.buf[l.used:l.have]
+	if len(buf) < l.size || len(buf) <= len(rest) {
+		buf = make([]byte, l.size+len(rest))
+	}
+	was := l.buf
+	l.buf, l.used, l.have = buf, 0, copy(buf, rest)
+	return was
 }
 
 // take gives out n bytes of text and the newline behind it, if any.

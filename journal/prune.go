@@ -84,7 +84,7 @@ func (d Dir) readable(fsys disk.FS, newest int64) error {
 	if _, err := d.opening(fsys, newest); err != nil {
 		return err
 	}
-	return d.visit(true, func(*Entry) error { return nil })
+	return d.visit(true, func([]Entry) error { return nil })
 }
 
 // wholly reports whether all of a segment is older than keepFrom, by the time

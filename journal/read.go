@@ -1,11 +1,9 @@
 package journal
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 
@@ -27,36 +25,74 @@ type Dir struct {
 }
 
 // Newest yields the entries of the newest segment, which is the whole state,
-// without seals.
-func (d Dir) Newest() iter.Seq2[Entry, error] { return d.entries(true) }
+// without seals. Like those of all that is read here, the strings of an entry
+// share memory with some hundred lines around it: clone what is kept for long.
+func (d Dir) Newest() iter.Seq2[Entry, error] { return oneByOne(d.NewestBatches()) }
 
 // History yields the entries of all segments that are kept, oldest first,
 // without seals. Open entries and those marked Carried repeat, in each segment
 // but the first, what was yielded before.
-func (d Dir) History() iter.Seq2[Entry, error] { return d.entries(false) }
+func (d Dir) History() iter.Seq2[Entry, error] { return oneByOne(d.HistoryBatches()) }
 
-func (d Dir) entries(newest bool) iter.Seq2[Entry, error] {
+// NewestBatches is Newest for many entries at a time, which are valid until the
+// next are asked for. It reads and checks ahead in other goroutines, which have
+// ended when the loop has.
+func (d Dir) NewestBatches() iter.Seq2[[]Entry, error] { return d.batches(true) }
+
+// HistoryBatches is History for many entries at a time, as
+// [Dir.NewestBatches] is Newest.
+func (d Dir) HistoryBatches() iter.Seq2[[]Entry, error] { return d.batches(false) }
+
+// oneByOne yields the entries of batches.
+func oneByOne(batches iter.Seq2[[]Entry, error]) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		err := d.visit(newest, func(e *Entry) error {
-			if e.Kind != Seal && !yield(*e, nil) {
+		for entries, err := range batches {
+			for i := range entries {
+				if !yield(entries[i], nil) {
+					return
+				}
+			}
+			if err != nil && !yield(Entry{}, err) {
+				return
+			}
+		}
+	}
+}
+
+// errStopped is returned by a visit that has seen enough.
+var errStopped = errors.New("stopped")
+
+func (d Dir) batches(newest bool) iter.Seq2[[]Entry, error] {
+	return func(yield func([]Entry, error) bool) {
+		err := d.visit(newest, func(entries []Entry) error {
+			if entries = unsealed(entries); len(entries) > 0 && !yield(entries, nil) {
 				return errStopped
 			}
 			return nil
 		})
 		if err != nil && !errors.Is(err, errStopped) {
-			yield(Entry{}, err)
+			yield(nil, err)
 		}
 	}
 }
 
-func (d Dir) visit(newest bool, visit func(*Entry) error) error {
+// unsealed leaves out the seals, which are the last lines of a segment.
+func unsealed(entries []Entry) []Entry {
+	n := len(entries)
+	for n > 0 && entries[n-1].Kind == Seal {
+		n--
+	}
+	return entries[:n]
+}
+
+func (d Dir) visit(newest bool, visit func([]Entry) error) error {
 	fsys := d.fs()
 	s, numbers, err := d.first(fsys, newest)
 	if err != nil || s == nil {
 		return err
 	}
 	for _, number := range numbers[1:] {
-		err := s.each(visit)
+		err := s.batches(visit)
 		if err == nil && !s.clean() {
 			err = s.noSeal()
 		}
@@ -109,44 +145,16 @@ func (d Dir) first(fsys disk.FS, newest bool) (s *segment, numbers []int64, err 
 	return nil, nil, fmt.Errorf("journal: the segments of %s are removed faster than they can be read", d.Path)
 }
 
-// live reads the newest segment, to which somebody may be appending. Damage
-// that is not there at a second look was a batch that a full disk cut back and
-// that others took the place of, while it was being read. So a batch is held
-// back until what follows it says that it was durable, or until the end.
-func (d Dir) live(fsys disk.FS, s *segment, visit func(*Entry) error) error {
-	var seen uint64
-	var batch []Entry
-	yield := func() error {
-		for i := range batch {
-			seen = batch[i].Seq
-			if err := visit(&batch[i]); err != nil {
-				return err
-			}
-		}
-		batch = batch[:0]
-		return nil
-	}
-	again := false
-	for {
+// live reads the newest segment, to which somebody may be appending; see
+// [durable].
+func (d Dir) live(fsys disk.FS, s *segment, visit func([]Entry) error) error {
+	last := durable{visit: visit}
+	for again := false; ; again = true {
 		before := s.start
-		err := s.each(func(e *Entry) error {
-			if e.Seq <= seen {
-				return nil
-			}
-			if len(batch) > 0 && e.Synced > batch[0].Synced {
-				if err := yield(); err != nil {
-					return err
-				}
-			}
-			batch = append(batch, *e)
-			if s.chain.lines <= 1+s.chain.carries { // durable since the segment got its name
-				return yield()
-			}
-			return nil
-		})
+		err := s.batches(last.add)
 		damage, isDamage := errors.AsType[*CorruptError](err)
 		if isDamage && !again {
-			again, batch = true, batch[:0]
+			last.again()
 			if err := s.close(); err != nil {
 				return err
 			}
@@ -162,53 +170,8 @@ func (d Dir) live(fsys disk.FS, s *segment, visit func(*Entry) error) error {
 			}
 		}
 		if err == nil || isDamage {
-			err = cmp.Or(yield(), err)
+			err = cmp.Or(last.flush(), err)
 		}
 		return errors.Join(err, s.close())
 	}
-}
-
-// ReadLedger yields the entries of one file as it stands, whoever wrote it. A
-// line needs "ev", "rid" and "amount"; spaces and other fields are no matter,
-// and nothing is asked of the lines before. Empty lines and seals are skipped.
-// For a line that is none it yields a [*CorruptError] that has name as its
-// Segment, and goes on behind it if the caller does; after any other error it
-// ends.
-func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		lines := newLineReader(r, readSize)
-		for number := int64(1); ; number++ {
-			line, err := lines.next()
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(Entry{}, fmt.Errorf("journal: read %s: %w", name, err))
-				return
-			}
-			e, err := ledgerLine(line)
-			if err != nil {
-				err = &CorruptError{Segment: name, Offset: line.off, Line: number, Reason: err.Error(), Unfinished: !line.done}
-			} else if e.Kind == 0 || e.Kind == Seal {
-				continue
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-// ledgerLine returns the zero Entry for an empty line.
-func ledgerLine(line rawLine) (e Entry, err error) {
-	if line.long {
-		return e, badLine("longer than any line of a ledger")
-	}
-	if len(bytes.TrimSpace(line.text)) == 0 {
-		return e, nil
-	}
-	if e, err = parseForeign(line.text); err != nil {
-		return Entry{}, err
-	}
-	return e, nil
 }

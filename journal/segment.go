@@ -162,9 +162,6 @@ func (s *segment) empty() *CorruptError {
 	return &CorruptError{Segment: s.name, Line: 1, Reason: "the segment is empty"}
 }
 
-// errStopped is returned by a visit that has seen enough.
-var errStopped = errors.New("stopped")
-
 // each visits the lines up to the end or to the first damage, which is
 // returned.
 func (s *segment) each(visit func(*Entry) error) error {

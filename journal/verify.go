@@ -47,26 +47,33 @@ func (a *Audit) Damaged() bool {
 // error says only that something could not be read. Whether the entries make
 // sense together is not looked at here.
 func (d Dir) Verify() (a Audit, err error) {
-	for range 10 { // a segment that is gone was pruned after it was listed
-		if a, err = d.verify(); !errors.Is(err, fs.ErrNotExist) {
+	for range 10 {
+		if a, err = d.VerifyEntries(func([]Entry) {}); !errors.Is(err, ErrConflict) {
 			break
 		}
 	}
 	return a, err
 }
 
-func (d Dir) verify() (Audit, error) {
+// VerifyEntries is [Dir.Verify], and in the same reading gives visit what
+// [Dir.HistoryBatches] yields: all entries before the first damage. It fails
+// with [ErrConflict] if segments were pruned meanwhile: all is to be read again.
+func (d Dir) VerifyEntries(visit func([]Entry)) (Audit, error) {
 	_, numbers, err := listSegments(d.fs(), d.Path)
 	if err != nil {
 		return Audit{}, fmt.Errorf("journal: %w", err)
 	}
-	a := auditor{dir: d}
+	a := auditor{dir: d, visit: visit}
 	for i, number := range numbers {
 		newest := i == len(numbers)-1
 		if i > 0 && number != numbers[i-1]+1 {
 			a.missing(numbers[i-1]+1, number-1)
 		}
-		if err := a.segment(number, newest); err != nil {
+		err := a.segment(number, newest)
+		if errors.Is(err, fs.ErrNotExist) {
+			return a.Audit, fmt.Errorf("%w: %s was pruned meanwhile; read again", ErrConflict, segmentName(number))
+		}
+		if err != nil {
 			return a.Audit, fmt.Errorf("journal: %w", err)
 		}
 	}
@@ -78,6 +85,7 @@ type auditor struct {
 	Audit
 	dir   Dir
 	chain chain // behind the segment before, if that is known
+	visit func([]Entry)
 }
 
 func (a *auditor) missing(from, to int64) {
@@ -93,10 +101,18 @@ func (a *auditor) segment(number int64, newest bool) error {
 	if !a.chain.joined || start.segment != number {
 		start = startOf(number)
 	}
-	p, err := a.pass(start, newest)
+	entries := a.entries()
+	last := durable{visit: entries}
+	if newest {
+		entries = last.add
+	}
+	p, err := a.pass(start, newest, entries)
 	if err == nil && newest && p.damaged() {
-		// A second look, since somebody may be writing; see [Dir.live].
-		p, err = a.pass(start, newest)
+		last.again()
+		p, err = a.pass(start, newest, entries)
+	}
+	if err == nil {
+		err = last.flush()
 	}
 	if err != nil {
 		return err
@@ -110,12 +126,25 @@ func (a *auditor) segment(number int64, newest bool) error {
 	return nil
 }
 
-func (a *auditor) pass(start chain, newest bool) (*pass, error) {
+// entries returns what to do with good lines: nothing, once there was damage.
+func (a *auditor) entries() func([]Entry) error {
+	if a.Damaged() {
+		return func([]Entry) error { return nil }
+	}
+	return func(entries []Entry) error {
+		if entries = unsealed(entries); len(entries) > 0 {
+			a.visit(entries)
+		}
+		return nil
+	}
+}
+
+func (a *auditor) pass(start chain, newest bool, entries func([]Entry) error) (*pass, error) {
 	s, err := openSegment(a.dir.fs(), a.dir.Path, segmentName(start.segment), start)
 	if err != nil {
 		return nil, err
 	}
-	p := &pass{segment: s}
+	p := &pass{segment: s, entries: entries}
 	err = p.run()
 	p.end(newest)
 	return p, errors.Join(err, s.close())
@@ -124,8 +153,10 @@ func (a *auditor) pass(start chain, newest bool) (*pass, error) {
 // pass is one reading of one segment, through and past all damage.
 type pass struct {
 	*segment
-	number  int64 // lines
-	count   int64 // good ones among them
+	entries func([]Entry) error // takes the good ones before the first finding
+	batch   []Entry             // that it is to have
+	number  int64               // lines
+	count   int64               // good ones among them
 	found   []Finding
 	before  int64  // good lines before the first finding
 	seq     uint64 // of the last of them
@@ -137,16 +168,33 @@ type pass struct {
 func (p *pass) damaged() bool { return (&Audit{Findings: p.found}).Damaged() }
 
 func (p *pass) run() error {
+	err := p.blocks(func(entries []Entry) error {
+		p.number += int64(len(entries))
+		p.count = p.number
+		return p.entries(entries)
+	})
+	if !errors.Is(err, errOdd) {
+		return err
+	}
 	for {
 		line, err := p.lines.next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return p.flush()
 		}
 		if err != nil {
 			return err
 		}
-		p.line(line)
+		if p.line(line); len(p.batch) >= batchLen {
+			if err := p.flush(); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+func (p *pass) flush() error {
+	defer func() { p.batch = p.batch[:0] }()
+	return p.entries(p.batch)
 }
 
 func (p *pass) line(line rawLine) {
@@ -177,6 +225,9 @@ func (p *pass) line(line rawLine) {
 	switch {
 	case reason == "":
 		p.count++
+		if len(p.found) == 0 {
+			p.batch = append(p.batch, e)
+		}
 	case p.lost && !whole: // one stretch of damage, however many lines it looks like
 		p.found[len(p.found)-1].Bytes += line.size
 	default:

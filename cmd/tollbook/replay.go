@@ -75,14 +75,20 @@ func (f *ledgerFold) path(path string, stdin io.Reader) error {
 	return f.lines(path, file)
 }
 
+func (f *ledgerFold) add(entries []journal.Entry) {
+	for i := range entries {
+		f.audit.Add(&entries[i])
+	}
+}
+
 // lines folds a ledger as it stands. A last line that is neither whole nor
 // ended was being written, or its writer was killed: it is no fact yet.
 func (f *ledgerFold) lines(name string, r io.Reader) error {
-	for entry, err := range journal.ReadLedger(name, r) {
+	for entries, err := range journal.ReadLedgerBatches(name, r) {
 		bad, _ := errors.AsType[*journal.CorruptError](err)
 		switch {
 		case err == nil:
-			f.audit.Add(&entry)
+			f.add(entries)
 		case bad == nil:
 			return err
 		case bad.Unfinished:
@@ -97,9 +103,9 @@ func (f *ledgerFold) lines(name string, r io.Reader) error {
 // book folds all segments that a book keeps. It ends at damage, since what
 // stands behind it cannot be trusted.
 func (f *ledgerFold) book(state string) error {
-	entries := 0
-	for entry, err := range (journal.Dir{Path: bookOf(state)}).History() {
-		entries++
+	empty := true
+	for entries, err := range (journal.Dir{Path: bookOf(state)}).HistoryBatches() {
+		empty = false
 		switch {
 		case errors.Is(err, journal.ErrCorrupt):
 			f.faults = append(f.faults, err.Error())
@@ -107,9 +113,9 @@ func (f *ledgerFold) book(state string) error {
 		case err != nil:
 			return notBook(state, err)
 		}
-		f.audit.Add(&entry)
+		f.add(entries)
 	}
-	if entries == 0 {
+	if empty {
 		return notBook(state, errNoSegments)
 	}
 	for range (journal.Dir{Path: bookOf(state)}).Newest() {

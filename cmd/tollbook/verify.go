@@ -22,22 +22,12 @@ is in use. Damage or any violation exits 5.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := journal.Dir{Path: bookOf(args[0])}
 			pin, pinErr := readPin(args[0])
-			bytes, err := dir.Verify()
+			bytes, entries, err := verifyBook(dir)
 			if err != nil {
 				return notBook(args[0], err)
 			}
 			if bytes.Segments == 0 {
 				return notBook(args[0], errNoSegments)
-			}
-			entries := budget.NewAudit()
-			for e, err := range dir.History() {
-				if errors.Is(err, journal.ErrCorrupt) {
-					break // Verify has told of it
-				}
-				if err != nil {
-					return notBook(args[0], err)
-				}
-				entries.Add(&e)
 			}
 			var lost error
 			if report := entries.Report(); !bytes.Damaged() {
@@ -52,4 +42,21 @@ is in use. Damage or any violation exits 5.`,
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// verifyBook checks bytes and entries in one reading. One that lost its
+// beginning to retention starts anew.
+func verifyBook(dir journal.Dir) (bytes journal.Audit, entries *budget.Audit, err error) {
+	for range 10 {
+		entries = budget.NewAudit()
+		bytes, err = dir.VerifyEntries(func(batch []journal.Entry) {
+			for i := range batch {
+				entries.Add(&batch[i])
+			}
+		})
+		if !errors.Is(err, journal.ErrConflict) {
+			break
+		}
+	}
+	return bytes, entries, err
 }
