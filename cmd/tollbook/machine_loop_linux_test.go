@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/journal"
 )
 
 var machineImages = flag.Int("machine.images", 6, "crash images of each file system")
@@ -108,7 +110,7 @@ func TestMachineCrashImages(t *testing.T) {
 				found := &volume{t: t, image: now.image}
 				found.mount()
 				state := filepath.Join(found.dir, "state")
-				book, err := openBook(bookOf(state), 64<<10)
+				book, err := openBook(bookOf(state), journal.FileOptions{})
 				require.NoError(t, err)
 				require.NoError(t, book.Close())
 				now.before.hold(t, bookOf(state), true)
@@ -224,7 +226,7 @@ func TestMachineWritebackFails(t *testing.T) {
 		inner.unmount()
 		inner.mount()
 		state = filepath.Join(inner.dir, "state")
-		book, err := openBook(bookOf(state), 64<<10)
+		book, err := openBook(bookOf(state), journal.FileOptions{})
 		require.NoError(t, err)
 		require.NoError(t, book.Close())
 		c.hold(t, bookOf(state), false)
