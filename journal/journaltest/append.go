@@ -76,8 +76,8 @@ func repeat(t testing.TB, s Store) {
 
 	// One that others have followed may be known still or not; it is not
 	// written again.
-	at = b.pos
-	b.appendBatch(batch) // the same id, at another position
+	at, batch = b.pos, newBatch(batch.Entries...)
+	b.appendBatch(batch)
 	end := b.pos
 	b.append(reserve("d"))
 	for range 2 {
@@ -88,7 +88,16 @@ func repeat(t testing.TB, s Store) {
 		b.check()
 		b.rotate()
 	}
-	b.append(reserve("e"))
+
+	// At another position an id is no repeat: appended or refused, and never
+	// taken for done.
+	batch = newBatch(reserve("e"))
+	b.appendBatch(batch)
+	if got, err := b.journal.Append(ctx, b.pos, batch); err == nil {
+		b.pos, b.want = got, append(b.want, numbered(batch.Entries, b.pos+1)...)
+	}
+	b.check()
+	b.append(reserve("f"))
 	b.check()
 }
 

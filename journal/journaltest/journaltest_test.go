@@ -24,6 +24,7 @@ func TestBrokenJournals(t *testing.T) {
 		"acknowledges half a batch":           "Positions",
 		"forgets the conflict check":          "Conflict",
 		"writes a repeated batch twice":       "Repeat",
+		"knows a batch anywhere":              "Repeat",
 		"takes a repeat for a conflict":       "Repeat",
 		"remembers batches by nothing":        "EmptyBatch",
 		"keeps what stood before a bad entry": "AllOrNothing",

@@ -89,7 +89,7 @@ func (h *handle) Append(ctx context.Context, after journal.Pos, b journal.Batch)
 		return 0, fmt.Errorf("no segment was begun")
 	}
 	known, repeated := h.batches[b.ID]
-	repeated = repeated && b.ID != uuid.Nil && known[0] == after
+	repeated = repeated && b.ID != uuid.Nil && (known[0] == after || h.has("knows a batch anywhere"))
 	switch {
 	case h.has("knows repeats on one handle only") && !h.own[b.ID],
 		h.has("takes a repeat for a conflict"):
