@@ -146,14 +146,19 @@ func (f *File) keepTorn(s *segment) error {
 	if err != nil {
 		return err
 	}
-	err = disk.WriteTemp(f.fs, f.path(name+disk.TempSuffix), func(w io.Writer) error {
-		_, err := io.Copy(w, io.NewSectionReader(s.file, s.good, s.size-s.good))
+	f.found.Torn, f.found.Kept = s.size-s.good, name
+	return f.copyOut(s, s.good, name)
+}
+
+// copyOut copies the bytes of a segment from an offset on into another file.
+func (f *File) copyOut(s *segment, from int64, name string) error {
+	err := disk.WriteTemp(f.fs, f.path(name+disk.TempSuffix), func(w io.Writer) error {
+		_, err := io.Copy(w, io.NewSectionReader(s.file, from, s.size-from))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	f.found.Torn, f.found.Kept = s.size-s.good, name
 	return f.rename(name)
 }
 
