@@ -153,10 +153,19 @@ func (b *Book) enter(o *op) (queue []*op) {
 	return b.swap()
 }
 
-// swap takes the queue and leaves an empty one.
+// maxBatch bounds the calls that are served at once. A batch is held in memory
+// as it will be written, and since names are bounded, so is that.
+const maxBatch = 4096
+
+// swap takes the queue and leaves an empty one, or the rest of a very long one.
 func (b *Book) swap() []*op {
 	queue := b.queue
 	b.queue, b.spare = b.spare, nil
+	if len(queue) > maxBatch {
+		b.queue = append(b.queue, queue[maxBatch:]...)
+		clear(queue[maxBatch:])
+		queue = queue[:maxBatch]
+	}
 	return queue
 }
 
