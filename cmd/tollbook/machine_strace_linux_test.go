@@ -41,12 +41,13 @@ func TestMachineSyscalls(t *testing.T) {
 		{name: "write fails", what: "write:error=EIO", path: true},
 		{name: "disk full", what: "write:error=ENOSPC", path: true},
 		{name: "disk full for ever", what: "write:error=ENOSPC:forever", path: true},
+		{name: "no room for a ballast", what: "fallocate:error=ENOSPC:forever"},
 		{name: "disk full, and the cut back fails", what: "write:error=ENOSPC", also: "ftruncate:error=EIO:when=1+", path: true},
 	} {
 		t.Run(strings.ReplaceAll(inject.name, " ", "-"), func(t *testing.T) {
 			step, runs := 1, 0
 			if !*machineAll {
-				step = 7
+				step = 13
 			}
 			for n := 1; ; n += step {
 				if runs++; !injected(t, strace, inject.what, inject.also, n, inject.path) {
@@ -66,7 +67,7 @@ func TestMachineFileSizeLimit(t *testing.T) {
 	if err != nil {
 		t.Skip("needs prlimit")
 	}
-	step := 97
+	step := 197
 	if *machineAll {
 		step = 7
 	}

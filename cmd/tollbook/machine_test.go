@@ -109,8 +109,8 @@ const (
 )
 
 // writerMain is the writer as a process. It opens the book when a line "open"
-// comes on standard input and says "opened" or "locked", works until the book
-// breaks or it has served its keys, closes the book, says "closed", and waits
+// comes on standard input and says "opened" or "locked", works until the
+// book refuses it or it has served its keys, closes the book, says "closed", and waits
 // for the next. It ends with its input.
 func writerMain() {
 	flags := flag.NewFlagSet("tollwriter", flag.ExitOnError)
@@ -195,13 +195,12 @@ func openBook(dir string, options journal.FileOptions) (*budget.Book, error) {
 	return book, nil
 }
 
-// work serves one key after another, a few more once the book is broken.
+// work serves one key after another, until the book has refused a few.
 func (w *writer) work(book *budget.Book, n int) {
-	broken := 0
-	for i := 0; (w.keys == 0 || i < w.keys) && broken < 3; i++ {
-		key := fmt.Sprintf("%s.%d.%d.%d", w.name, w.round, n, i)
-		if err := w.serve(book, key); errors.Is(err, budget.ErrBroken) || errors.Is(err, journal.ErrPoisoned) {
-			broken++
+	const enough = 3
+	for i, refused := 0, 0; (w.keys == 0 || i < w.keys) && refused < enough; i++ {
+		if w.serve(book, fmt.Sprintf("%s.%d.%d.%d", w.name, w.round, n, i)) != nil {
+			refused++
 		}
 	}
 }
