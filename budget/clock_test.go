@@ -1,7 +1,6 @@
 package budget_test
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,18 +14,16 @@ import (
 // earlier than the one before, and nobody waits longer for it.
 func TestClockGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := newFlaky()
-		var clock atomic.Int64 // seconds; the waiter reads it too, at its timeout
-		clock.Store(1_800_000_000)
+		j, clock := newFlaky(), time.Unix(1_800_000_000, 0)
 		open := func() *budget.Book {
-			b, err := budget.New(t.Context(), j, budget.Tokens(100), budget.Clock(func() time.Time { return time.Unix(clock.Load(), 0) }))
+			b, err := budget.New(t.Context(), j, budget.Tokens(100), budget.Clock(func() time.Time { return clock }))
 			require.NoError(t, err)
 			return b
 		}
 		b := open()
 		for range 3 {
 			kept := reserve(t, b, 60, 0)
-			clock.Add(-3600)
+			clock = clock.Add(-time.Hour)
 			require.NoError(t, kept.Extend(t.Context(), budget.NotBilled, "429"))
 			began := time.Now()
 			waiter := make(chan error, 1)
@@ -35,7 +32,7 @@ func TestClockGoesBack(t *testing.T) {
 				waiter <- err
 			}()
 			synctest.Wait()
-			clock.Add(-3600)
+			clock = clock.Add(-time.Hour)
 			require.ErrorIs(t, <-waiter, budget.ErrBusy)
 			require.Equal(t, time.Minute, time.Since(began))
 			settle(t, kept, 1)

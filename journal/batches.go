@@ -55,6 +55,9 @@ func (s *segment) blocks(visit func([]Entry) error) error {
 		s.good, s.ended = b.off+b.size, true
 		return visit(b.entries)
 	})
+	if err == nil && s.short() {
+		err = errOdd
+	}
 	if errors.Is(err, errOdd) {
 		s.lines = newLineReader(io.NewSectionReader(s.file, s.good, s.size-s.good), s.size-s.good)
 		s.lines.off = s.good

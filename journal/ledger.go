@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 )
 
 // ReadLedger yields the entries of one file as it stands, whoever wrote it. A
@@ -16,7 +17,7 @@ import (
 // ends.
 func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		lines := newLineReader(r, readSize)
+		lines := newLineReader(r, math.MaxInt64)
 		for number := int64(1); ; number++ {
 			line, err := lines.next()
 			if errors.Is(err, io.EOF) {
@@ -46,7 +47,7 @@ func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
 func ReadLedgerBatches(name string, r io.Reader) iter.Seq2[[]Entry, error] {
 	return func(yield func([]Entry, error) bool) {
 		lines := int64(0)
-		err := inBlocks(newLineReader(r, readSize), (*block).ofLedger, func(b *block) error {
+		err := inBlocks(newLineReader(r, math.MaxInt64), (*block).ofLedger, func(b *block) error {
 			from := 0
 			for _, f := range b.faults {
 				f.damage.Segment = name

@@ -327,22 +327,3 @@ func TestEncodeAllocatesNothing(t *testing.T) {
 		}
 	}))
 }
-
-// What is taken for a line is written again to the same bytes.
-func FuzzLine(f *testing.F) {
-	for _, g := range golden {
-		f.Add(g.line)
-	}
-	f.Fuzz(func(t *testing.T, body string) {
-		_, _ = parseForeign([]byte(body), body)
-		line := resign(body)
-		e, err := ParseLine(line)
-		if err != nil {
-			require.Zero(t, e)
-			return
-		}
-		again, err := AppendLine(nil, &e)
-		require.NoError(t, err)
-		require.Equal(t, string(line)+"\n", string(again))
-	})
-}

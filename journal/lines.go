@@ -28,11 +28,13 @@ type lineReader struct {
 	idle   int   // reads in a row that brought nothing
 }
 
-const readSize = 256 << 10
+// readSize is how much is read at once. It is a variable for tests, which take
+// less.
+var readSize = 256 << 10
 
 // newLineReader reads from r, which holds about size bytes.
 func newLineReader(r io.Reader, size int64) *lineReader {
-	n := int(min(max(size, 512), readSize))
+	n := int(min(max(size, 512), int64(readSize)))
 	return &lineReader{r: r, size: n, buf: make([]byte, n)}
 }
 

@@ -377,3 +377,27 @@ func TestBatchReplacedWhileRead(t *testing.T) {
 	require.Equal(t, []string{"open", "a", "b", "c", "d", "z"}, rids(t, reader.Newest()))
 	require.True(t, swapped)
 }
+
+// The lines that a segment was begun with were durable before it had its name:
+// one that ends within them, be it at the end of a line, is damaged.
+func TestSegmentCutShort(t *testing.T) { // Rule 6
+	content := segmentOf(t, false)
+	carried := bytes.Index(content, []byte(`{"ev":"reserve","rid":"a"`))
+	for size := 0; size <= carried; size++ {
+		dir := t.TempDir()
+		d, path := Dir{Path: dir}, filepath.Join(dir, "000001.jsonl")
+		write(t, path, content[:size])
+		audit, err := d.Verify()
+		require.NoError(t, err)
+		_, openErr := OpenFile(dir, FileOptions{})
+		if size >= carried-1 { // all there, but for the last newline
+			require.Equal(t, size < carried, audit.Damaged())
+			require.NoError(t, openErr)
+			continue
+		}
+		require.True(t, audit.Damaged(), size)
+		require.ErrorIs(t, openErr, ErrCorrupt, size)
+		require.Equal(t, content[:size], read(t, path))
+		require.ErrorIs(t, last(d.Newest()), ErrCorrupt, size)
+	}
+}

@@ -14,11 +14,7 @@ import (
 
 const (
 	segmentSuffix = ".jsonl"
-
-	// Behind the name of a segment:
-	tornSuffix    = ".torn"    // the bytes that recovery cut off its end
-	damagedSuffix = ".damaged" // what it was before a repair
-	asideSuffix   = ".aside"   // it, good, behind which history ends
+	tornSuffix    = ".torn" // behind the name of the segment whose torn bytes are kept there
 )
 
 func segmentName(number int64) string { return fmt.Sprintf("%06d%s", number, segmentSuffix) }
@@ -103,11 +99,14 @@ func (s *segment) close() error { return s.file.Close() }
 // a [*CorruptError] at a line that is not good, or the error of the disk.
 func (s *segment) next(e *Entry) error {
 	line, err := s.lines.next()
+	if err == nil && !line.done && !s.mend {
+		err = io.EOF
+	}
+	if errors.Is(err, io.EOF) && s.short() {
+		return s.cutShort()
+	}
 	if err != nil {
 		return err
-	}
-	if !line.done && !s.mend {
-		return io.EOF
 	}
 	if line.long {
 		return s.damage(line, "longer than any line that is written")
@@ -130,6 +129,17 @@ func (s *segment) clean() bool { return s.chain.seals == 2 && s.good == s.size &
 
 func (s *segment) damage(line rawLine, reason string) *CorruptError {
 	return &CorruptError{Segment: s.name, Offset: line.off, Line: s.chain.lines + 1, Reason: reason}
+}
+
+// short reports, behind the last line, that not all lines are there that were
+// durable before the segment got its name.
+func (s *segment) short() bool { return s.chain.lines <= s.chain.carries }
+
+func (s *segment) cutShort() *CorruptError {
+	if s.size == 0 {
+		return s.empty()
+	}
+	return s.damage(rawLine{off: s.good}, "the segment ends before the last of the lines that it was begun with")
 }
 
 // torn reports, after next returned a [*CorruptError], whether the bad bytes

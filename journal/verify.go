@@ -59,11 +59,15 @@ func (d Dir) Verify() (a Audit, err error) {
 // [Dir.HistoryBatches] yields: all entries before the first damage. It fails
 // with [ErrConflict] if segments were pruned meanwhile: all is to be read again.
 func (d Dir) VerifyEntries(visit func([]Entry)) (Audit, error) {
+	return d.audit((*pass).run, visit)
+}
+
+func (d Dir) audit(read func(*pass) error, visit func([]Entry)) (Audit, error) {
 	_, numbers, err := listSegments(d.fs(), d.Path)
 	if err != nil {
 		return Audit{}, fmt.Errorf("journal: %w", err)
 	}
-	a := auditor{dir: d, visit: visit}
+	a := auditor{dir: d, read: read, visit: visit}
 	for i, number := range numbers {
 		newest := i == len(numbers)-1
 		if i > 0 && number != numbers[i-1]+1 {
@@ -85,6 +89,7 @@ type auditor struct {
 	Audit
 	dir   Dir
 	chain chain // behind the segment before, if that is known
+	read  func(*pass) error
 	visit func([]Entry)
 }
 
@@ -145,7 +150,7 @@ func (a *auditor) pass(start chain, newest bool, entries func([]Entry) error) (*
 		return nil, err
 	}
 	p := &pass{segment: s, entries: entries}
-	err = p.run()
+	err = a.read(p)
 	p.end(newest)
 	return p, errors.Join(err, s.close())
 }
@@ -176,6 +181,10 @@ func (p *pass) run() error {
 	if !errors.Is(err, errOdd) {
 		return err
 	}
+	return p.byLine()
+}
+
+func (p *pass) byLine() error {
 	for {
 		line, err := p.lines.next()
 		if errors.Is(err, io.EOF) {
@@ -249,8 +258,8 @@ func (p *pass) end(newest bool) {
 	}
 	end := Finding{Segment: p.name, Offset: p.size, Line: p.number + 1}
 	switch {
-	case p.size == 0:
-		end.Reason = "the segment is empty"
+	case len(p.found) == 0 && p.short():
+		end.Reason = p.cutShort().Reason
 	case p.chain.seals >= 2:
 		return
 	case newest:
