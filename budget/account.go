@@ -28,9 +28,22 @@ type capacity struct {
 	max int64
 }
 
+// known returns the account of a scope, if there is one. The same scope is often
+// asked for again.
+func (l *ledger) known(scope string) *account {
+	if l.recent.scope == scope {
+		return l.recent
+	}
+	a := l.accounts[scope]
+	if a != nil {
+		l.recent = a
+	}
+	return a
+}
+
 // account returns the account of a scope, made where it is new.
 func (l *ledger) account(scope string) *account {
-	if a := l.accounts[scope]; a != nil {
+	if a := l.known(scope); a != nil {
 		return a
 	}
 	parent, scope := "", strings.Clone(scope)
@@ -48,7 +61,7 @@ func (l *ledger) account(scope string) *account {
 // nothing was booked on it: the same limits hold for both.
 func (l *ledger) nearest(scope string) *account {
 	for {
-		if a := l.accounts[scope]; a != nil {
+		if a := l.known(scope); a != nil {
 			return a
 		}
 		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
@@ -57,7 +70,7 @@ func (l *ledger) nearest(scope string) *account {
 
 // room refuses a scope that is one too many.
 func (l *ledger) room(scope string) error {
-	if l.accounts[scope] == nil && len(l.accounts)+strings.Count(scope, "/") >= maxScopes {
+	if l.known(scope) == nil && len(l.accounts)+strings.Count(scope, "/") >= maxScopes {
 		return &InvalidError{What: "scope", Reason: fmt.Sprintf("%q would be one too many: the book has %d; scopes are for teams, runs and shards, keys are for calls", scope, len(l.accounts))}
 	}
 	return nil
@@ -87,9 +100,12 @@ func admit(a *account, ask journal.Change, own *journal.Change) *ExhaustedError 
 	var busy *ExhaustedError
 	for _, at := range a.path {
 		for u := TokenUnit; u <= RequestUnit; u++ {
-			limit := at.caps[u]
+			limit := &at.caps[u]
+			if !limit.set {
+				continue
+			}
 			asked := u.of(ask)
-			if !limit.set || (own != nil && asked == 0) || (asked <= limit.max-u.of(at.sum) && limit.max > 0) {
+			if (own != nil && asked == 0) || (asked <= limit.max-u.of(at.sum) && limit.max > 0) {
 				continue
 			}
 			spent := u.spent(at.sum)
@@ -119,23 +135,19 @@ func (a *account) capped(u Unit) bool {
 }
 
 // add moves every balance along the path, or none.
-func (a *account) add(c journal.Change) error {
+func (a *account) add(c *journal.Change) error {
 	for i, at := range a.path {
-		sum, err := at.sum.Plus(c)
-		if err != nil {
-			for _, done := range a.path[:i] {
-				done.sum, _ = done.sum.Plus(c.Negated())
-			}
+		if err := at.sum.Add(c); err != nil {
+			take(a.path[:i], *c)
 			return fmt.Errorf("%w: scope %q: %w", ErrDamaged, at.scope, err)
 		}
-		at.sum = sum
 	}
 	return nil
 }
 
-// take is add for a change that is known to be in the balances.
-func (a *account) take(c journal.Change) {
-	for _, at := range a.path {
+// take takes out of the balances what is known to be in them.
+func take(path []*account, c journal.Change) {
+	for _, at := range path {
 		at.sum, _ = at.sum.Plus(c.Negated())
 	}
 }

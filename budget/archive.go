@@ -149,7 +149,11 @@ func (h *life) pack(dst []byte, base int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(h.account.number))
 	dst = binary.AppendVarint(dst, h.closed-base)
 	dst = binary.AppendVarint(dst, h.closed-h.opened)
-	figures, which := h.figures(), uint64(0)
+	all, which := h.figures(), uint64(0)
+	figures := all[:]
+	if all[7]|all[8]|all[9]|all[10]|all[11]|all[12]|all[13]|all[14]|all[15]|all[16]|all[17]|all[18]|all[19] == 0 {
+		figures = figures[:7] // as for most
+	}
 	for i, n := range figures {
 		if n != 0 {
 			which |= 1 << i
@@ -170,7 +174,7 @@ func (h *life) pack(dst []byte, base int64) []byte {
 	if h.unsent {
 		dst[first] |= isUnsent
 	}
-	if !h.plain() && h.key+h.model+h.prices != "" {
+	if !h.plain() && len(h.key)+len(h.model)+len(h.prices) > 0 {
 		dst[first] |= hasTexts
 		dst = appendText(appendText(appendText(dst, h.key), h.model), h.prices)
 	}

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tollbook/tollbook/journal"
@@ -20,11 +21,12 @@ type Audit struct {
 	OverrunTokens int64
 	Violations    []Violation // in the order of the lines
 
-	ledger *ledger
-	undo   undo             // room for what is never taken back
-	stray  map[string]int64 // closes of rids that were never reserved
-	lines  int64
-	failed map[string]bool // scopes whose figures were found wrong already
+	ledger  *ledger
+	undo    undo             // room for what is never taken back
+	stray   map[string]int64 // closes of rids that were never reserved
+	lines   int64
+	fetched uint64          // says nothing, and keeps the compiler from dropping a read
+	failed  map[string]bool // scopes whose figures were found wrong already
 }
 
 // Violation is one thing that cannot be.
@@ -45,6 +47,21 @@ func (v Violation) String() string {
 // NewAudit returns an Audit of an empty ledger.
 func NewAudit() *Audit {
 	return &Audit{MultiClosed: map[string]int64{}, ledger: newLedger(), stray: map[string]int64{}, failed: map[string]bool{}}
+}
+
+// fetchAhead is how many entries AddAll looks up at a time.
+const fetchAhead = 16
+
+// AddAll is Add for each of entries, and quicker.
+func (a *Audit) AddAll(entries []journal.Entry) {
+	for some := range slices.Chunk(entries, fetchAhead) {
+		for i := range some {
+			a.fetched ^= a.ledger.rids.fetch(a.ledger.hash(some[i].RID))
+		}
+		for i := range some {
+			a.Add(&some[i])
+		}
+	}
 }
 
 // Add folds the next entry, which stays the caller's: nothing of it is kept, its
@@ -69,7 +86,6 @@ func (a *Audit) Add(e *journal.Entry) {
 	if e.Kind == journal.Settle || e.Kind == journal.Refund {
 		a.close(e, h)
 	}
-	defer a.ledger.rest()
 	if err := a.ledger.apply(h, e, &a.undo); err != nil {
 		a.violation(e, err)
 		return
@@ -78,14 +94,15 @@ func (a *Audit) Add(e *journal.Entry) {
 	if h = a.undo.h; h != nil {
 		a.checkPath(e, h)
 	}
+	a.ledger.rest()
 }
 
 func (a *Audit) count(e *journal.Entry) {
-	sum, err := journal.Change{Amount: a.Net}.Plus(journal.Change{Amount: e.Amount})
-	if err != nil {
+	net := journal.Change{Amount: a.Net}
+	if err := net.Add(&e.Change); err != nil {
 		a.violation(e, err)
 	}
-	a.Net = sum.Amount
+	a.Net = net.Amount
 	switch e.Kind {
 	case journal.Reserve:
 		a.Reserves++
@@ -143,16 +160,17 @@ func (a *Audit) checkPath(e *journal.Entry, h *hold) {
 		a.violation(e, fmt.Errorf("reservation %q is settled with %d confirmed and %d assumed, and %d in the net", h.rid, h.sum.Confirmed, h.sum.Assumed, h.sum.Amount))
 	}
 	for _, at := range h.account.path {
-		b := balanceOf(at)
-		if (b.Tokens.Held < 0 || b.Tokens.Confirmed < 0 || b.Tokens.Assumed < 0 || b.Cost.Held < 0) && !a.failed[at.scope] {
+		c := &at.sum
+		held := c.Amount - c.Confirmed - c.Assumed
+		if (held < 0 || c.Confirmed < 0 || c.Assumed < 0 || c.Cost-c.ConfirmedCost-c.AssumedCost < 0) && !a.failed[at.scope] {
 			a.failed[at.scope] = true
-			a.violation(e, fmt.Errorf("scope %q: confirmed %d, assumed %d, held %d: none of these can be negative", at.scope, b.Tokens.Confirmed, b.Tokens.Assumed, b.Tokens.Held))
+			a.violation(e, fmt.Errorf("scope %q: confirmed %d, assumed %d, held %d: none of these can be negative", at.scope, c.Confirmed, c.Assumed, held))
 		}
 		if e.Kind != journal.Reserve && e.Kind != journal.Extend || e.Carried {
 			continue
 		}
 		for u := TokenUnit; u <= RequestUnit; u++ {
-			if c := at.caps[u]; c.set && u.of(e.Change) > 0 && u.of(at.sum) > c.max {
+			if c := &at.caps[u]; c.set && u.of(e.Change) > 0 && u.of(at.sum) > c.max {
 				a.violation(e, fmt.Errorf("%s of %q was admitted above the limit of scope %q: %s in use of %s", e.Kind, e.RID, at.scope, u.Format(u.of(at.sum)), u.Format(c.max)))
 			}
 		}

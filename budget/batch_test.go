@@ -107,6 +107,52 @@ func TestGroupCommit(t *testing.T) {
 	})
 }
 
+// sized is a journal that notes how long its batches are.
+type sized struct {
+	*gated
+	sizes []int
+}
+
+func (s *sized) Append(ctx context.Context, after journal.Pos, b journal.Batch) (journal.Pos, error) {
+	s.sizes = append(s.sizes, len(b.Entries))
+	return s.gated.Append(ctx, after, b)
+}
+
+// Rule 21: a batch is bounded, whether its calls come at once or have waited.
+func TestBatchIsBounded(t *testing.T) {
+	const callers, most = 6000, 4096
+	for name, limit := range map[string]int64{"come at once": 2 * callers, "have waited": callers} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := &sized{gated: &gated{newFlaky(), make(chan error, 1)}}
+				j.gate <- nil // the limit
+				b, err := budget.New(t.Context(), j, budget.Tokens(limit))
+				require.NoError(t, err)
+				answers := make(chan error, callers)
+				whole := make(chan *budget.Reservation, 1)
+				go func() { whole <- reserve(t, b, callers, 0) }()
+				synctest.Wait()
+				for range callers {
+					go func() {
+						_, err := b.Reserve(t.Context(), budget.Request{Tokens: 1, MaxWait: time.Hour})
+						answers <- err
+					}()
+				}
+				synctest.Wait()
+				close(j.gate)
+				_, err = (<-whole).Settle(t.Context(), budget.NothingUsed)
+				require.NoError(t, err)
+				for range callers {
+					require.NoError(t, <-answers)
+				}
+				require.Equal(t, int64(callers), b.Report().Tokens.Held)
+				require.Greater(t, len(j.sizes), 3)
+				require.LessOrEqual(t, slices.Max(j.sizes), most)
+			})
+		})
+	}
+}
+
 // open opens a book over a journal that others may use, too.
 func open(t *testing.T, j budget.Journal, opts ...budget.Option) *budget.Book {
 	t.Helper()

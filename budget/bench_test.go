@@ -87,6 +87,7 @@ func BenchmarkFold(b *testing.B) {
 	settle := journal.Entry{Kind: journal.Settle, Change: journal.Change{Amount: -180, Cost: -270_000_000, Confirmed: 620, ConfirmedCost: 930_000_000},
 		Usage: journal.Usage{In: 500, Cached: 100, Out: 120}, Tries: 1, Ref: "req_0123456789abcdef"}
 	b.ResetTimer()
+	some := make([]journal.Entry, 0, 512)
 	for i := range b.N {
 		e, n := &reserve, i/2
 		if i%2 != 0 {
@@ -94,7 +95,11 @@ func BenchmarkFold(b *testing.B) {
 		}
 		if n >= 0 {
 			e.RID, e.Seq, e.T = rids[n], uint64(i)+1, 1_796_061_258_123_456+int64(i)*50
-			audit.Add(e)
+			some = append(some, *e)
+		}
+		if len(some) == cap(some) || i == b.N-1 {
+			audit.AddAll(some)
+			some = some[:0]
 		}
 	}
 	b.StopTimer()

@@ -66,23 +66,25 @@ type Book struct {
 	// What follows belongs to the leader.
 	ledger    *ledger
 	pos       journal.Pos
+	process   processClock
 	time      int64           // of the batch in hand, Unix microseconds
 	entries   []journal.Entry // of the batch in hand
 	undos     []undo          // and how to take them back
 	waiting   []*op
-	pass      int  // counts the retests of the waiting line
-	freed     bool // something was given back since the last one
-	carried   int  // entries that the last rotation carried
-	closes    int  // since what nobody may name any more was last forgotten
-	batchID   uuid.UUID
+	pass      int       // counts the retests of the waiting line
+	freed     bool      // something was given back since the last one
+	carried   int       // entries that the last rotation carried
+	closes    int       // since what nobody may name any more was last forgotten
+	batchID   uuid.UUID // of the next batch
 	batches   uint64
 	space     space
 	notBefore journal.Pos // of a rotation, after one that failed
 	inHand    []*op       // what the leader has to answer still
 	orphans   []Orphan
-	broken    error // why nothing more is admitted
-	mourned   bool  // and that was logged
-	finished  bool  // nothing more is written
+	broken    error                  // why nothing more is admitted
+	mourned   bool                   // and that was logged
+	finished  bool                   // nothing more is written
+	due       func(carried int) bool // of the journal, if it wants to rotate by itself
 
 	closing  sync.Once
 	closeErr error
@@ -176,8 +178,8 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	if b.logger == nil {
 		b.logger = slog.New(slog.DiscardHandler)
 	}
-	if b.clock == nil {
-		b.clock = time.Now
+	if j, ok := j.(interface{ Due(carried int) bool }); ok {
+		b.due = j.Due
 	}
 	b.space.journal, _ = j.(interface{ Low() error })
 	b.horizon = max(b.horizon, minHorizon)
@@ -232,7 +234,7 @@ func (b *Book) begin() error {
 func (b *Book) takeOver() error {
 	b.time, b.orphans = b.now(), nil
 	for _, l := range b.limits {
-		o := &op{kind: opLimit, limit: l}
+		o := &op{kind: opLimit, limit: &l}
 		if b.decide(o); o.err != nil {
 			return o.err
 		}
@@ -284,11 +286,14 @@ func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 		}
 		o.rid = id
 	}
-	_, h, err := b.do(ctx, o)
-	if err != nil {
-		return nil, err
+	b.do(ctx, o)
+	var held *Reservation
+	err := o.err
+	if err == nil {
+		held = &Reservation{book: b, rid: o.rid, hold: o.got, opened: o.opened}
 	}
-	return h, nil
+	b.done(o)
+	return held, err
 }
 
 // newRID makes a UUIDv7. Randomness is read ahead, which takes a system call
@@ -329,9 +334,9 @@ func (b *Book) SetLimit(ctx context.Context, l Limit) error {
 		return err
 	}
 	o := b.op(opLimit)
-	o.limit = l
-	_, _, err := b.do(ctx, o)
-	return err
+	o.limit = &l
+	b.do(ctx, o)
+	return b.done(o)
 }
 
 // Limits returns the limits in force, by scope and unit.
@@ -353,7 +358,9 @@ func (b *Book) Limited(scope string, u Unit) bool {
 // Close returns what the first did.
 func (b *Book) Close() error {
 	b.closing.Do(func() {
-		b.do(b.ctx, b.op(opFinish))
+		o := b.op(opFinish)
+		b.do(b.ctx, o)
+		b.done(o)
 		if c, ok := b.journal.(interface{ Close() error }); ok {
 			b.closeErr = c.Close()
 		}
@@ -362,13 +369,17 @@ func (b *Book) Close() error {
 }
 
 // now is the time for the next entries, which never goes back.
-func (b *Book) now() int64 { return max(b.clock().UnixMicro(), b.ledger.last) }
+func (b *Book) now() int64 {
+	if b.clock != nil {
+		return max(b.clock().UnixMicro(), b.ledger.last)
+	}
+	return max(b.process.now(), b.ledger.last)
+}
 
-// nextBatch names a batch: random once per book, then counted.
-func (b *Book) nextBatch() uuid.UUID {
+// nextBatch names the next batch: random once per book, then counted.
+func (b *Book) nextBatch() {
 	b.batches++
 	binary.BigEndian.PutUint64(b.batchID[8:], b.batches)
-	return b.batchID
 }
 
 // publishLimits makes the limits readable without the leader.

@@ -56,7 +56,7 @@ func (b *Book) tidy() {
 	if b.broken != nil || b.finished {
 		return
 	}
-	if j, ok := b.journal.(interface{ Due(carried int) bool }); ok && b.pos >= b.notBefore && j.Due(b.carried+int(b.ledger.root.open)) {
+	if b.due != nil && b.pos >= b.notBefore && b.due(b.carried+int(b.ledger.root.open)) {
 		err := b.rotate()
 		switch {
 		case errors.Is(err, journal.ErrPoisoned):

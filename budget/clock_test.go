@@ -1,6 +1,7 @@
 package budget_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,16 +15,18 @@ import (
 // earlier than the one before, and nobody waits longer for it.
 func TestClockGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, clock := newFlaky(), time.Unix(1_800_000_000, 0)
+		j := newFlaky()
+		var clock atomic.Int64 // seconds; the waiter reads it too, at its timeout
+		clock.Store(1_800_000_000)
 		open := func() *budget.Book {
-			b, err := budget.New(t.Context(), j, budget.Tokens(100), budget.Clock(func() time.Time { return clock }))
+			b, err := budget.New(t.Context(), j, budget.Tokens(100), budget.Clock(func() time.Time { return time.Unix(clock.Load(), 0) }))
 			require.NoError(t, err)
 			return b
 		}
 		b := open()
 		for range 3 {
 			kept := reserve(t, b, 60, 0)
-			clock = clock.Add(-time.Hour)
+			clock.Add(-3600)
 			require.NoError(t, kept.Extend(t.Context(), budget.NotBilled, "429"))
 			began := time.Now()
 			waiter := make(chan error, 1)
@@ -32,7 +35,7 @@ func TestClockGoesBack(t *testing.T) {
 				waiter <- err
 			}()
 			synctest.Wait()
-			clock = clock.Add(-time.Hour)
+			clock.Add(-3600)
 			require.ErrorIs(t, <-waiter, budget.ErrBusy)
 			require.Equal(t, time.Minute, time.Since(began))
 			settle(t, kept, 1)

@@ -5,6 +5,7 @@ package budget_test
 
 import (
 	"flag"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -34,9 +35,10 @@ func TestCrashSeeds(t *testing.T) {
 			}
 			what := attemptTo(func() {
 				for range 1 + w.rng.IntN(4) {
-					if w.rng.IntN(5) > 0 {
-						w.meet(powerCut+trouble(w.rng.IntN(6)), 1+w.rng.IntN(120))
+					random := func(within int) strike {
+						return strike{powerCut + trouble(w.rng.IntN(6)), 1 + w.rng.IntN(within)}
 					}
+					w.meet([]strike{random(120), random(6), random(6)}[:w.rng.IntN(4)]...)
 					w.live(w.rng.IntN(30))
 				}
 				w.outlive()
@@ -49,32 +51,37 @@ func TestCrashSeeds(t *testing.T) {
 }
 
 // TestTroubleAtEveryOperation leads one life that has everything in it, once for
-// each kind of trouble and each operation it can happen to, and lets the
-// process after it meet with trouble in its recovery.
+// each kind of trouble and each operation it can happen to. The next operation is
+// the last, or the process goes on; the next process meets with trouble, too.
 func TestTroubleAtEveryOperation(t *testing.T) {
 	for first := powerCut; first <= full; first++ {
 		t.Run(first.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				runs := 0
-				for at := 1; ; at++ {
-					w := newWorld(260) // whose life has everything in it
-					what := attemptTo(func() {
-						w.meet(first, at)
-						w.live(30)
-					})
-					if what != "" {
-						t.Fatalf("%s at operation %d: %s", first, at, what)
+				for at, met := 1, true; met; at++ {
+					plans := [][]strike{{{first, at}}, {{first, at}, {powerCut, 1}}, {{first, at}, {killed, 1}}}
+					if first == powerCut || first == killed {
+						plans = plans[:1]
 					}
-					if !w.metTrouble {
-						require.Subset(t, slices.Collect(maps.Keys(w.did)), []string{"reserve", "extend", "settle", "refund", "close", "reclaim",
-							"settle late", "adjust", "together", "limit", "prune", "reopen", "rotate", "close again"})
-						require.Greater(t, at, 20)
-						t.Logf("%d operations, %d recoveries", at-1, runs)
-						return
-					}
-					for _, second := range []trouble{powerCut, killed, refused, full} {
-						runs += recoveries(t, w, first, at, second)
+					for _, plan := range plans {
+						w := newWorld(260) // whose life has everything in it
+						name := fmt.Sprint(plan)
+						what := attemptTo(func() {
+							w.meet(plan...)
+							w.live(30)
+						})
+						if what != "" {
+							t.Fatalf("%s: %s", name, what)
+						}
+						if met = w.metTrouble; !met {
+							require.Subset(t, slices.Collect(maps.Keys(w.did)), []string{"reserve", "extend", "settle", "refund", "close", "reclaim",
+								"settle late", "adjust", "together", "limit", "prune", "reopen", "rotate", "close again"})
+							t.Logf("%d operations, %d recoveries", at-1, runs)
+							require.Greater(t, at, 20)
+							break
+						}
+						runs += recoveries(t, w, name, at)
 					}
 				}
 			})
@@ -82,28 +89,32 @@ func TestTroubleAtEveryOperation(t *testing.T) {
 	}
 }
 
-// recoveries lets the second trouble happen at every operation of the process
-// that finds w, or at one.
-func recoveries(t *testing.T, w *world, first trouble, at int, second trouble) (runs int) {
-	from := 1
-	if !*crashFull {
-		from += at % 40
-	}
-	for again := from; ; again++ {
-		runs++
-		v := w.copy(uint64(at*1000 + again))
-		what := attemptTo(func() {
-			v.meet(second, again)
-			v.live(3)
-			v.outlive()
-		})
-		if what != "" {
-			t.Fatalf("%s at operation %d, then %s at %d: %s", first, at, second, again, what)
+// recoveries lets trouble happen at every operation of the process that finds w,
+// or at one.
+func recoveries(t *testing.T, w *world, name string, at int) (runs int) {
+	for i, with := range []trouble{powerCut, killed, refused, full} {
+		if !*crashFull && i != at%4 {
+			continue
 		}
-		if !*crashFull || !v.metTrouble {
-			return runs
+		again := 1
+		if !*crashFull {
+			again += at % 37
+		}
+		for met := true; met; again++ {
+			runs++
+			v := w.copy(uint64(at*1000 + again))
+			what := attemptTo(func() {
+				v.meet(strike{with, again})
+				v.live(3)
+				v.outlive()
+			})
+			if what != "" {
+				t.Fatalf("%s, then %s at %d: %s", name, with, again, what)
+			}
+			met = *crashFull && v.metTrouble
 		}
 	}
+	return runs
 }
 
 // Found by seed 2337: a limit whose change failed in doubt is not said to be

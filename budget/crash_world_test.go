@@ -32,16 +32,16 @@ const (
 	full             // there is no room, at a write, a sync or whatever makes something
 )
 
-var troubleNames = [...]string{"none", "power cut", "kill", "error", "error behind", "short write", "full disk"}
+var troubleNames = [...]string{"", "power cut", "kill", "error", "error behind", "short write", "full disk"}
 
 func (t trouble) String() string { return troubleNames[t] }
 
 // strikes reports whether an operation is one that this can happen to.
 func (t trouble) strikes(op disk.Op) bool {
 	switch t {
-	case powerCut, killed:
+	case powerCut, killed, behind:
 		return !op.Kind.Reads()
-	case refused, behind:
+	case refused:
 		return true
 	case short:
 		return op.Kind == disk.OpWrite
@@ -53,37 +53,40 @@ func (t trouble) strikes(op disk.Op) bool {
 
 var errDevice = errors.New("the device fails")
 
-// machine is a disk that meets with trouble once, at the operation of that
-// number among those it can happen to.
+// strike is trouble at an operation: the at-th, from 1, of those it can happen to,
+// counted from the strike before.
+type strike struct {
+	with trouble
+	at   int
+}
+
+// machine is a disk that meets with trouble.
 type machine struct {
 	mem   *disk.Mem
 	rng   *rand.Rand
-	with  trouble
-	at    int
-	seen  int
-	found bool      // the trouble
-	after *disk.Mem // the disk that the next process finds, once this one is dead
+	plan  []strike
+	found bool      // some trouble
+	dead  bool      // it ended the process
+	after *disk.Mem // then, the disk that the next one finds
 }
 
 func (m *machine) fault(op disk.Op) disk.Fault {
-	if m.found {
-		if m.with == killed && m.after == nil {
-			m.after = m.mem.Kill()
-		}
+	if m.dead && m.after == nil {
+		m.after = m.mem.Kill()
+	}
+	if m.dead || len(m.plan) == 0 || !m.plan[0].with.strikes(op) {
 		return disk.Fault{}
 	}
-	if !m.with.strikes(op) {
+	if m.plan[0].at--; m.plan[0].at > 0 {
 		return disk.Fault{}
 	}
-	if m.seen++; m.seen < m.at {
-		return disk.Fault{}
-	}
-	m.found = true
+	with := m.plan[0].with
+	m.plan, m.found, m.dead = m.plan[1:], true, with == powerCut || with == killed
 	some := 0
 	if op.Kind == disk.OpWrite {
 		some = m.rng.IntN(int(op.Bytes) + 1)
 	}
-	switch m.with {
+	switch with {
 	case powerCut:
 		m.after = m.mem.Crash(m.rng)
 	case killed:
@@ -102,8 +105,6 @@ func (m *machine) fault(op disk.Op) disk.Fault {
 	}
 	return disk.Fault{}
 }
-
-func (m *machine) dead() bool { return m.found && (m.with == powerCut || m.with == killed) }
 
 // world is a disk, a book on it, now and then, and its callers. A call that
 // fails the test panics with a failure, to be caught where the case is named.
@@ -140,9 +141,9 @@ func (w *world) copy(seed uint64) *world {
 }
 
 // meet sets the trouble to come; it is counted from here.
-func (w *world) meet(with trouble, at int) {
-	w.disk = &machine{mem: w.disk.mem, rng: w.rng, with: with, at: at}
-	w.say("trouble: %s at %d", with, at)
+func (w *world) meet(plan ...strike) {
+	w.disk = &machine{mem: w.disk.mem, rng: w.rng, plan: plan}
+	w.say("trouble: %v", plan)
 }
 
 func (w *world) say(format string, args ...any) {
@@ -230,7 +231,7 @@ func (w *world) excuse(what string, err error) {
 // check reads the book and its whole history and compares them with what the
 // callers know, who know more afterwards.
 func (w *world) check() {
-	if w.poisoned || w.disk.dead() {
+	if w.poisoned || w.disk.dead {
 		return // what is not durable may still be read
 	}
 	folded, audit := &fold{of: map[string]*told{}}, budget.NewAudit()
@@ -312,7 +313,7 @@ func (w *world) learn(c *act, r budget.Receipt, err error, alone bool) {
 	default:
 		w.excuse(c.what, err)
 		if !w.poisoned && (!errors.Is(err, journal.ErrFull) || errors.Is(err, journal.ErrPoisoned)) {
-			c.t.may = append(c.t.may, c.maybe...)
+			c.t.may, c.t.closed = append(c.t.may, c.maybe...), nil
 		}
 	}
 }
@@ -501,7 +502,7 @@ func (w *world) step() bool {
 		w.did["reopen"] = true
 		return w.close() && w.open(w.policy())
 	}
-	return !w.disk.dead()
+	return !w.disk.dead
 }
 
 func (w *world) policy() budget.OrphanPolicy {
@@ -531,7 +532,7 @@ func (w *world) setLimit(scope string, n int64) {
 
 // prune removes every segment that may go. Its entries are compared before.
 func (w *world) prune() {
-	if w.poisoned || w.disk.dead() {
+	if w.poisoned || w.disk.dead {
 		return
 	}
 	w.check()
@@ -548,7 +549,7 @@ func (w *world) prune() {
 func (w *world) room(bytes int64) {
 	w.say("room for %d", bytes)
 	w.tight = w.tight || bytes >= 0
-	if !w.disk.dead() {
+	if !w.disk.dead {
 		w.disk.mem.SetCapacity(bytes)
 	}
 }
@@ -559,7 +560,7 @@ func (w *world) close() bool {
 	w.say("close: %v", err)
 	w.excuse("close", err)
 	w.book = nil
-	return err == nil && !w.disk.dead()
+	return err == nil && !w.disk.dead
 }
 
 // end is whatever end of a process: after it the disk is as the next finds it.
@@ -569,7 +570,7 @@ func (w *world) end() {
 	switch {
 	case m.after != nil:
 		m.mem = m.after
-	case m.dead() || w.rng.IntN(3) == 0:
+	case m.dead || w.rng.IntN(3) == 0:
 		m.mem = m.mem.Kill()
 	case w.rng.IntN(2) == 0:
 		w.say("power cut at the end")
@@ -581,7 +582,7 @@ func (w *world) end() {
 		m.mem = m.mem.Kill() // a book that was not made has no handle to close
 	}
 	w.book = nil
-	w.meet(none, 0)
+	w.meet()
 	m = w.disk
 	m.mem.SetCapacity(-1)
 	w.tight = false
@@ -607,7 +608,7 @@ func (w *world) outlive() {
 			fail("there is no book")
 		}
 		w.disk.mem = w.disk.mem.Crash(w.rng)
-		w.meet(none, 0)
+		w.meet()
 	}
 	if !w.open(budget.OrphanAssume) || !w.close() {
 		fail("it does not end well")

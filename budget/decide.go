@@ -14,7 +14,7 @@ import (
 // decide finds out what an op comes to and applies it to the ledger; commit
 // makes it durable or rollback takes it back.
 func (b *Book) decide(o *op) {
-	o.wrote, o.got, o.err, o.receipt = false, nil, nil, Receipt{}
+	o.wrote, o.got, o.err = false, nil, nil
 	from := len(b.entries)
 	h, err := b.decision(o)
 	if err == nil && len(b.entries) > from {
@@ -25,16 +25,16 @@ func (b *Book) decide(o *op) {
 		}
 		o.wrote = err == nil
 	}
-	if err != nil {
-		o.err = err
+	switch {
+	case err != nil:
+		o.err, o.receipt = err, Receipt{}
 		return
-	}
-	if o.kind == opReserve && o.wrote {
-		h = b.undos[len(b.undos)-1].h
-		o.opened = h.opened
-	}
-	if h != nil {
-		o.got = h
+	case o.kind == opReserve:
+		if o.wrote {
+			o.got = b.undos[len(b.undos)-1].h
+			o.opened = o.got.opened
+		}
+	case h != nil:
 		o.receipt = h.receipt()
 		o.receipt.Booked = o.wrote
 	}
@@ -73,7 +73,7 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 	case opReserve:
 		return nil, b.reserve(o)
 	case opLimit:
-		return nil, b.setLimit(o.limit)
+		return nil, b.setLimit(*o.limit)
 	case opCancel:
 		b.cancel(o)
 		return nil, nil
@@ -105,7 +105,7 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 	case opReclaim:
 		b.entries = h.reclaim(b.entries)
 	case opAdjust:
-		b.entries, err = h.adjust(b.entries, o.evidence, b.cost(h, o.evidence.Usage))
+		b.entries, err = h.adjust(b.entries, *o.evidence, b.cost(h, o.evidence.Usage))
 	}
 	if len(b.entries) > from && b.finished {
 		b.entries = b.entries[:from]
@@ -158,8 +158,9 @@ func (b *Book) reserve(o *op) error {
 	ask := r.ask()
 	full, err := b.admitted(o, b.ledger.nearest(r.Scope), ask)
 	if err == nil {
-		b.entries = append(b.entries, journal.Entry{Kind: journal.Reserve, RID: o.rid, Change: ask, Scope: r.Scope, Key: r.Key,
-			Model: r.Model, Prices: o.prices, Named: r.RID != ""})
+		var e *journal.Entry
+		b.entries, e = next(b.entries, journal.Reserve)
+		e.RID, e.Change, e.Scope, e.Key, e.Model, e.Prices, e.Named = o.rid, ask, r.Scope, r.Key, r.Model, o.prices, r.RID != ""
 		return nil
 	}
 	if h := b.ledger.find(o.rid); h != nil && (h.state == StateOpen || h.closed >= b.time-b.horizon.Microseconds()) {

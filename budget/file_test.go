@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -110,7 +111,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	}
 }
 
-// A settled reservation is remembered over reopenings where a late call may
+// Rule 17: a settled reservation is remembered over reopenings where a late call may
 // name it, and the book's own rids of plain calls are not.
 func TestRotationCarriesWhatALateCallNeeds(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "book")
@@ -134,6 +135,9 @@ func TestRotationCarriesWhatALateCallNeeds(t *testing.T) {
 		require.Equal(t, before, book.Report().Balance)
 		require.NoError(t, book.Close())
 	}
+	pruned, err := journal.Dir{Path: dir}.Prune(time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.Len(t, pruned.Segments, 2, "that of their reserves, too")
 	book, err = budget.Open(t.Context(), dir, budget.OnOrphan(budget.OrphanKeep))
 	require.NoError(t, err)
 	defer book.Close()

@@ -47,8 +47,8 @@ type op struct {
 	usage    Usage
 	last     Outcome
 	why      string
-	evidence Evidence
-	limit    Limit
+	evidence *Evidence
+	limit    *Limit
 	cancel   *op   // the waiting reserve to end …
 	cause    error // … and what it is told
 	read     func(*ledger)
@@ -87,29 +87,30 @@ func (b *Book) op(kind opKind) *op {
 	return o
 }
 
-// do runs one op to its answer, after which the op is no longer the caller's.
-// ctx ends the wait for room and nothing else: what is in a leader's hands comes
-// to its end.
-func (b *Book) do(ctx context.Context, o *op) (Receipt, *Reservation, error) {
-	switch {
-	case o.kind == opReserve && o.request.MaxWait > 0:
+// do runs one op to its answer, which the caller reads before it gives the op to
+// done. ctx ends the wait for room and nothing else: what is in a leader's hands
+// comes to its end.
+func (b *Book) do(ctx context.Context, o *op) {
+	if o.kind == opReserve && o.request.MaxWait > 0 {
 		b.post(o)
 		b.awaitRoom(ctx, o)
-	case b.leads(o):
-		b.lead() // answers o: it waits for nothing but the batch
-	default:
+	} else if batch := b.enter(o); batch != nil {
+		o.silent = true // its answer is there when lead returns: it waits for nothing but the batch
+		b.lead(batch)
+	} else {
 		for <-o.done == youLead {
-			b.lead()
+			b.lead(b.take())
 		}
 	}
-	receipt, err := o.receipt, o.err
-	var r *Reservation
-	if err == nil && o.kind == opReserve {
-		r = &Reservation{book: b, rid: o.rid, hold: o.got, opened: o.opened}
-	}
-	*o = op{done: o.done}
+}
+
+// done lets an op be used again, and returns its error.
+func (b *Book) done(o *op) error {
+	done, err := o.done, o.err
+	*o = op{}
+	o.done = done
 	b.ops.Put(o)
-	return receipt, r, err
+	return err
 }
 
 // awaitRoom waits for the answer to a reserve that may be kept waiting, and
@@ -124,7 +125,7 @@ func (b *Book) awaitRoom(ctx context.Context, o *op) {
 		select {
 		case s := <-o.done:
 			if s == youLead {
-				b.lead()
+				b.lead(b.take())
 			} else {
 				expected--
 			}
@@ -139,22 +140,46 @@ func (b *Book) awaitRoom(ctx context.Context, o *op) {
 	}
 }
 
-// leads queues an op, and reports whether the caller leads now, because nobody
-// did. It needs no signals then: its answer is there when lead returns.
-func (b *Book) leads(o *op) bool {
+// enter queues an op. If nobody leads the caller does now, and is given the
+// queue.
+func (b *Book) enter(o *op) (queue []*op) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queue = append(b.queue, o)
-	o.silent = !b.leading
+	if b.leading {
+		return nil
+	}
 	b.leading = true
-	return o.silent
+	return b.swap()
 }
 
-// post queues an op, and gives it the lead by signal if nobody has it.
+// maxBatch bounds the calls that are served at once. A batch is held in memory
+// as it will be written, and since names are bounded, so is that.
+const maxBatch = 4096
+
+// swap takes the queue and leaves an empty one, or the rest of a very long one.
+func (b *Book) swap() []*op {
+	queue := b.queue
+	b.queue, b.spare = b.spare, nil
+	if len(queue) > maxBatch {
+		b.queue = append(b.queue, queue[maxBatch:]...)
+		clear(queue[maxBatch:])
+		queue = queue[:maxBatch]
+	}
+	return queue
+}
+
+// take is swap for who was given the lead.
+func (b *Book) take() []*op {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.swap()
+}
+
+// post queues an op whose answer comes by signal, and leads if nobody does.
 func (b *Book) post(o *op) {
-	if b.leads(o) {
-		o.silent = false
-		o.done <- youLead
+	if batch := b.enter(o); batch != nil {
+		b.lead(batch)
 	}
 }
 
@@ -165,13 +190,8 @@ func (o *op) answer() {
 	}
 }
 
-// lead serves the queue once and hands over.
-func (b *Book) lead() {
-	b.mu.Lock()
-	batch := b.queue
-	b.queue, b.spare = b.spare, nil
-	b.mu.Unlock()
-
+// lead serves what was the queue, and hands over.
+func (b *Book) lead(batch []*op) {
 	defer b.handOver(batch)
 	b.serve(batch)
 }

@@ -55,7 +55,7 @@ func (l *ledger) place() (ref, *hold) {
 	return holdBit | ref(len(l.holds)-1), nil
 }
 
-// enter makes an unused hold the one of a new reservation. The rid may be that
+// enter returns a blank hold for a new reservation. The rid may be that
 // of one past the horizon.
 func (l *ledger) enter(rid string, old *hold) *hold {
 	r, h := l.place()

@@ -16,6 +16,7 @@ type ledger struct {
 	root     *account
 	accounts map[string]*account
 	numbered []*account // by account.number
+	recent   *account   // the one asked for last
 
 	seed    maphash.Seed
 	rids    table            // every reservation that is known
@@ -29,6 +30,7 @@ type ledger struct {
 	guarded  bool              // entries come from the guard, and their strings stay; else what is kept is copied
 	names    map[string]string // copies of what is named again and again: models, price tables
 	book     string
+	unused   undo  // room for what is never taken back
 	segments int   // open lines seen; from the second on, carried lines repeat what is known
 	last     int64 // largest T so far, carried lines apart
 	stats    stats
@@ -46,7 +48,7 @@ const minHorizon = 14 * 24 * time.Hour
 func newLedger() *ledger {
 	root := &account{}
 	root.path = []*account{root}
-	l := &ledger{root: root, accounts: map[string]*account{"": root}, numbered: []*account{root}, seed: maphash.MakeSeed(), keys: map[string]*hold{},
+	l := &ledger{root: root, accounts: map[string]*account{"": root}, numbered: []*account{root}, recent: root, seed: maphash.MakeSeed(), keys: map[string]*hold{},
 		names: map[string]string{}, stats: stats{unknown: map[string]int64{}}}
 	l.open.prev, l.open.next = &l.open, &l.open
 	return l
@@ -66,8 +68,9 @@ type undo struct {
 
 // fold applies one entry of a journal, for good.
 func (l *ledger) fold(e *journal.Entry) error {
-	defer l.rest()
-	return l.apply(l.find(e.RID), e, new(undo))
+	err := l.apply(l.find(e.RID), e, &l.unused)
+	l.rest()
+	return err
 }
 
 // apply applies one entry to the ledger, where h is what it knows of the entry's
@@ -135,21 +138,21 @@ func (l *ledger) reserve(old *hold, e *journal.Entry, u *undo) error {
 	if old != nil && !old.forgettable(e.T-minHorizon.Microseconds()) {
 		return fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
 	}
-	p := journal.Past{Each: e.Amount, EachCost: e.Cost}
-	tries := int64(1)
-	if e.Past != nil {
-		p, tries = *e.Past, e.Tries
+	each, eachCost, lost, tries := e.Amount, e.Cost, int64(0), int64(1)
+	if p := e.Past; p != nil {
+		each, eachCost, lost, tries = p.Each, p.EachCost, p.Lost, e.Tries
 	}
-	if p.Each < 0 || p.EachCost < 0 || p.Lost < 0 || e.Amount < 0 || e.Amount > maxHold || e.Cost < 0 || e.Cost > maxHold {
+	if each < 0 || eachCost < 0 || lost < 0 || e.Amount < 0 || e.Amount > maxHold || e.Cost < 0 || e.Cost > maxHold {
 		return fmt.Errorf("%w: reservation %q holds %d tokens and %d picodollars", ErrDamaged, e.RID, e.Amount, e.Cost)
 	}
 	account := l.account(e.Scope)
-	if err := account.add(e.Change); err != nil {
+	if err := account.add(&e.Change); err != nil {
 		return err
 	}
 	h := l.enter(e.RID, old)
-	h.life = life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named,
-		account: account, opened: e.T, each: p.Each, eachCost: p.EachCost, standing: standing{state: StateOpen, lost: p.Lost, tries: tries, sum: e.Change}}
+	h.rid, h.key, h.model, h.prices = l.own(e.RID), l.own(e.Key), l.name(e.Model), l.name(e.Prices)
+	h.named, h.account, h.opened, h.each, h.eachCost = e.Named, account, e.T, each, eachCost
+	h.state, h.lost, h.tries, h.sum = StateOpen, lost, tries, e.Change
 	l.opened(h, 1)
 	l.note(e)
 	u.h, u.old = h, old
@@ -165,7 +168,7 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 	if err := h.apply(e); err != nil {
 		return err
 	}
-	if err := h.account.add(e.Change); err != nil {
+	if err := h.account.add(&e.Change); err != nil {
 		h.standing = u.was
 		return err
 	}
@@ -220,7 +223,7 @@ func (l *ledger) opened(h *hold, by int64) {
 // own returns s as it may be kept: the strings of an entry that was read share
 // one large piece of memory with those of many others.
 func (l *ledger) own(s string) string {
-	if l.guarded {
+	if l.guarded || s == "" {
 		return s
 	}
 	return strings.Clone(s)
@@ -259,7 +262,7 @@ func (l *ledger) undo(u *undo) {
 		u.at.caps = u.caps
 	case journal.Reserve:
 		l.opened(u.h, -1)
-		u.h.account.take(u.h.sum)
+		take(u.h.account.path, u.h.sum)
 		l.withdraw(u.h, u.old)
 	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
 		change, _ := u.h.sum.Plus(u.was.sum.Negated())
@@ -273,6 +276,6 @@ func (l *ledger) undo(u *undo) {
 			}
 		}
 		u.h.standing = u.was
-		u.h.account.take(change)
+		take(u.h.account.path, change)
 	}
 }

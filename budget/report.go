@@ -105,6 +105,7 @@ func (b *Book) Report() Report {
 		r.Broken, r.Recovery = b.broken, b.recovery
 	}
 	b.do(b.ctx, o)
+	b.done(o)
 	return r
 }
 

@@ -39,14 +39,14 @@ type Request struct {
 }
 
 func (r *Request) check() error {
-	for _, f := range [...]struct {
-		name string
-		n    int64
-		max  int64
-	}{{"tokens", r.Tokens, MaxTokens}, {"output", r.Output, r.Tokens}, {"cost", r.Cost, MaxCost}} {
-		if f.n < 0 || f.n > f.max {
-			return &InvalidError{What: "request", Reason: fmt.Sprintf("%s of %d is outside 0 to %d", f.name, f.n, f.max)}
-		}
+	if r.Tokens < 0 || r.Tokens > MaxTokens {
+		return outside("request", "tokens", r.Tokens, MaxTokens)
+	}
+	if r.Output < 0 || r.Output > r.Tokens {
+		return outside("request", "output", r.Output, r.Tokens)
+	}
+	if r.Cost < 0 || r.Cost > MaxCost {
+		return outside("request", "cost", r.Cost, MaxCost)
 	}
 	if r.RID != "" {
 		if err := checkRID(r.RID); err != nil {
@@ -60,6 +60,10 @@ func (r *Request) check() error {
 		return err
 	}
 	return checkScope(r.Scope)
+}
+
+func outside(what, figure string, n, most int64) error {
+	return &InvalidError{What: what, Reason: fmt.Sprintf("%s of %d is outside 0 to %d", figure, n, most)}
 }
 
 func checkRID(rid string) error {
@@ -78,6 +82,9 @@ func checkRID(rid string) error {
 // characters. Lines of the journal are bounded, and one caller's is not to fail
 // the batch of all.
 func checkText(what, s string) error {
+	if s == "" {
+		return nil
+	}
 	if len(s) > 256 {
 		return &InvalidError{What: what, Reason: fmt.Sprintf("%d bytes; at most 256", len(s))}
 	}
@@ -95,6 +102,9 @@ func checkText(what, s string) error {
 // note makes a remark fit for an entry: it is cut, never refused, since the
 // figures beside it matter more.
 func note(s string) string {
+	if s == "" {
+		return s
+	}
 	if len(s) > 128 {
 		s = s[:128]
 	}
@@ -223,8 +233,8 @@ func (r *Reservation) Adjust(ctx context.Context, e Evidence) (Receipt, error) {
 		return Receipt{}, err
 	}
 	o := r.book.op(opAdjust)
-	o.evidence = e
-	o.evidence.Usage.Ref, o.evidence.Usage.Why = note(e.Usage.Ref), note(e.Usage.Why)
+	e.Usage.Ref, e.Usage.Why = note(e.Usage.Ref), note(e.Usage.Why)
+	o.evidence = &e
 	return r.do(ctx, o)
 }
 
@@ -235,6 +245,7 @@ func (r *Reservation) Receipt(ctx context.Context) (Receipt, error) {
 
 func (r *Reservation) do(ctx context.Context, o *op) (Receipt, error) {
 	o.rid, o.hold, o.opened = r.rid, r.hold, r.opened
-	receipt, _, err := r.book.do(ctx, o)
-	return receipt, err
+	r.book.do(ctx, o)
+	receipt := o.receipt
+	return receipt, r.book.done(o)
 }

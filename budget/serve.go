@@ -155,7 +155,8 @@ func (b *Book) commit() error {
 		b.ledger.rest()
 		return nil
 	}
-	pos, err := b.journal.Append(b.ctx, b.pos, journal.Batch{ID: b.nextBatch(), Entries: b.entries})
+	pos, err := b.journal.Append(b.ctx, b.pos, journal.Batch{ID: b.batchID, Entries: b.entries})
+	b.nextBatch()
 	if err != nil {
 		return err
 	}

@@ -305,8 +305,8 @@ func (h *life) apply(e *journal.Entry) error {
 	if h.state != want {
 		return fmt.Errorf("%w: %s of reservation %q, which is %s", ErrDamaged, e.Kind, h.rid, h.state)
 	}
-	sum, err := h.sum.Plus(e.Change)
-	if err != nil {
+	held, heldCost := h.sum.Amount, h.sum.Cost
+	if err := h.sum.Add(&e.Change); err != nil {
 		return fmt.Errorf("%w: reservation %q: %w", ErrDamaged, h.rid, err)
 	}
 	switch e.Kind {
@@ -315,11 +315,11 @@ func (h *life) apply(e *journal.Entry) error {
 		h.lost += e.Maybe
 	case journal.Settle:
 		h.state, h.usage = StateSettled, e.Usage
-		h.held, h.heldCost = h.sum.Amount, h.sum.Cost
+		h.held, h.heldCost = held, heldCost
 		h.lastCost = e.AssumedCost - h.lost*h.eachCost
 	case journal.Refund:
 		h.state, h.unsent = StateRefunded, e.Requests < 0
-		h.held, h.heldCost = h.sum.Amount, h.sum.Cost
+		h.held, h.heldCost = held, heldCost
 	case journal.Reclaim:
 		h.state, h.lastCost = StateSettled, e.AssumedCost
 	case journal.Adjust:
@@ -335,7 +335,6 @@ func (h *life) apply(e *journal.Entry) error {
 	if h.state != StateOpen {
 		h.closed = e.T
 	}
-	h.sum = sum
 	return nil
 }
 

@@ -56,12 +56,11 @@ func (u Usage) Known() bool { return u.nothing || u.Input != 0 || u.Output != 0 
 // Check returns an [*InvalidError] for figures that no attempt can have: a
 // negative one, a part above its whole, or one above [MaxTokens] or [MaxCost].
 func (u Usage) Check() error {
-	for _, f := range [...]struct {
-		name string
-		n    int64
-	}{{"input", u.Input}, {"cached", u.Cached}, {"cache write", u.CacheWrite}, {"output", u.Output}, {"reasoning", u.Reasoning}} {
-		if f.n < 0 || f.n > MaxTokens {
-			return &InvalidError{What: "usage", Reason: fmt.Sprintf("%s of %d tokens is outside 0 to %d", f.name, f.n, int64(MaxTokens))}
+	if uint64(u.Input|u.Cached|u.CacheWrite|u.Output|u.Reasoning) >= MaxTokens { // then one may be; the sign counts, too
+		for i, n := range [...]int64{u.Input, u.Cached, u.CacheWrite, u.Output, u.Reasoning} {
+			if n < 0 || n > MaxTokens {
+				return outside("usage", [...]string{"input", "cached", "cache write", "output", "reasoning"}[i], n, MaxTokens)
+			}
 		}
 	}
 	switch {

@@ -60,6 +60,10 @@ func (b *Book) retest() {
 	b.freed = false
 	b.pass++
 	for _, o := range b.waiting {
+		if len(b.entries) >= maxBatch {
+			b.freed = true // the rest is for the next batch
+			return
+		}
 		if o.ready || b.fullInPass(o) && !b.hopeless(o) {
 			continue
 		}

@@ -66,17 +66,26 @@ type Change struct {
 // ErrOverflow is returned where a sum of changes leaves the range of int64.
 var ErrOverflow = errors.New("journal: sum overflows 64 bits")
 
+// Add adds d to c, or returns [ErrOverflow] and leaves c as it was.
+func (c *Change) Add(d *Change) error {
+	amount, cost, requests, maybe := c.Amount+d.Amount, c.Cost+d.Cost, c.Requests+d.Requests, c.Maybe+d.Maybe
+	confirmed, confirmedCost := c.Confirmed+d.Confirmed, c.ConfirmedCost+d.ConfirmedCost
+	assumed, assumedCost := c.Assumed+d.Assumed, c.AssumedCost+d.AssumedCost
+	over := wrapped(c.Amount, d.Amount, amount) | wrapped(c.Cost, d.Cost, cost) | wrapped(c.Requests, d.Requests, requests) |
+		wrapped(c.Confirmed, d.Confirmed, confirmed) | wrapped(c.ConfirmedCost, d.ConfirmedCost, confirmedCost) |
+		wrapped(c.Assumed, d.Assumed, assumed) | wrapped(c.AssumedCost, d.AssumedCost, assumedCost) | wrapped(c.Maybe, d.Maybe, maybe)
+	if over < 0 {
+		return ErrOverflow
+	}
+	c.Amount, c.Cost, c.Requests, c.Maybe = amount, cost, requests, maybe
+	c.Confirmed, c.ConfirmedCost, c.Assumed, c.AssumedCost = confirmed, confirmedCost, assumed, assumedCost
+	return nil
+}
+
 // Plus returns c + d, or [ErrOverflow].
 func (c Change) Plus(d Change) (Change, error) {
-	sum := Change{c.Amount + d.Amount, c.Cost + d.Cost, c.Requests + d.Requests, c.Confirmed + d.Confirmed,
-		c.ConfirmedCost + d.ConfirmedCost, c.Assumed + d.Assumed, c.AssumedCost + d.AssumedCost, c.Maybe + d.Maybe}
-	over := wrapped(c.Amount, d.Amount, sum.Amount) | wrapped(c.Cost, d.Cost, sum.Cost) | wrapped(c.Requests, d.Requests, sum.Requests) |
-		wrapped(c.Confirmed, d.Confirmed, sum.Confirmed) | wrapped(c.ConfirmedCost, d.ConfirmedCost, sum.ConfirmedCost) |
-		wrapped(c.Assumed, d.Assumed, sum.Assumed) | wrapped(c.AssumedCost, d.AssumedCost, sum.AssumedCost) | wrapped(c.Maybe, d.Maybe, sum.Maybe)
-	if over < 0 {
-		return c, ErrOverflow
-	}
-	return sum, nil
+	err := c.Add(&d)
+	return c, err
 }
 
 // wrapped is negative if the sum of a and b left int64: its sign is then that of

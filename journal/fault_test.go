@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,8 +67,8 @@ func TestOrderOfOperations(t *testing.T) {
 	require.Equal(t, []string{"write 000003.jsonl", "sync 000003.jsonl", "close 000003.jsonl"}, fsys.take())
 
 	f = openOn(t, fsys, dir)
-	require.Equal(t, []string{"mkdir", "syncdir", "append 000003.jsonl", "sync 000003.jsonl", "close 000003.jsonl"}, fsys.take(),
-		"seals that a killed writer may not have synced are durable before another segment follows")
+	require.Equal(t, []string{"mkdir", "syncdir", "append 000003.jsonl", "truncate 000003.jsonl", "write 000003.jsonl", "sync 000003.jsonl", "close 000003.jsonl"}, fsys.take(),
+		"seals whose sync may have failed are written anew before another segment follows")
 	require.NoError(t, f.Close())
 	clean(t, dir)
 }
@@ -120,6 +121,34 @@ func TestFailedSyncPoisons(t *testing.T) {
 			goOn(t, dir, f, acked)
 		}
 	}
+}
+
+// Rules 8 and 9 for the seals: their sync fails and the process dies, so they
+// read well and are not on the disk. Who goes on behind them has them there.
+func TestFailedSyncOfTheSeals(t *testing.T) {
+	m := disk.NewMem()
+	dying := false
+	f, err := OpenFile("book", FileOptions{FS: disk.Failing(m, func(op disk.Op) disk.Fault {
+		switch {
+		case !dying:
+		case op.Kind == disk.OpSync:
+			return disk.Fault{Err: errDisk}
+		case op.Kind == disk.OpTruncate:
+			m.Kill()
+		}
+		return disk.Fault{}
+	})})
+	require.NoError(t, err)
+	put(t, f, rotate(t, f, 0), reserve("a", 1))
+	dying = true
+	require.ErrorIs(t, f.Close(), errDisk)
+	m = m.Kill()
+	f, err = OpenFile("book", FileOptions{FS: m})
+	require.NoError(t, err)
+	require.False(t, f.Recovery().Unclean, "the seals read well")
+	rotate(t, f, f.chain.lastEntry())
+	m = m.Crash(rand.New(rand.NewPCG(1, 2)))
+	require.Equal(t, []string{"open", "a", "open"}, rids(t, Dir{Path: "book", FS: m}.History()))
 }
 
 // Rule 2: a write that is short without an error is an error.

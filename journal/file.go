@@ -73,8 +73,26 @@ const lockName = "LOCK"
 // It fails with a [*LockedError] if the journal is open already, here or in
 // another process, and with a [*CorruptError] if bytes that were durable are
 // damaged.
-func OpenFile(dir string, opts FileOptions) (_ *File, err error) {
-	f := &File{dir: filepath.Clean(dir), fs: opts.FS, due: opts.SegmentBytes}
+func OpenFile(dir string, opts FileOptions) (*File, error) {
+	f, err := newFile(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := disk.MkdirAll(f.fs, f.dir); err != nil {
+		return nil, fmt.Errorf("journal: make directory: %w", err)
+	}
+	if err := f.takeLock(); err != nil {
+		return nil, err
+	}
+	if err := f.recover(); err != nil {
+		return nil, errors.Join(err, f.lock.Close())
+	}
+	return f, nil
+}
+
+// newFile returns a File that is not open yet.
+func newFile(dir string, opts FileOptions) (f *File, err error) {
+	f = &File{dir: filepath.Clean(dir), fs: opts.FS, due: opts.SegmentBytes}
 	if f.fs == nil {
 		f.fs = disk.OS()
 		if f.dir, err = filepath.Abs(f.dir); err != nil { // the process may change its directory
@@ -84,20 +102,19 @@ func OpenFile(dir string, opts FileOptions) (_ *File, err error) {
 	if f.due <= 0 {
 		f.due = DefaultSegmentBytes
 	}
-	if err := disk.MkdirAll(f.fs, f.dir); err != nil {
-		return nil, fmt.Errorf("journal: make directory: %w", err)
-	}
+	return f, nil
+}
+
+// takeLock keeps every other writer out.
+func (f *File) takeLock() (err error) {
 	f.lock, err = f.fs.Lock(f.path(lockName), holder())
 	if held, ok := errors.AsType[*disk.HeldError](err); ok {
-		return nil, &LockedError{Dir: f.dir, Holder: held.Holder}
+		return &LockedError{Dir: f.dir, Holder: held.Holder}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("journal: lock: %w", err)
+		return fmt.Errorf("journal: lock: %w", err)
 	}
-	if err := f.recover(); err != nil {
-		return nil, errors.Join(err, f.lock.Close())
-	}
-	return f, nil
+	return nil
 }
 
 // holder names this process in the lock file. Arguments may hold secrets and

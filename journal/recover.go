@@ -57,7 +57,7 @@ func (f *File) recover() error {
 		// Sealed and nothing behind. The seals may be in memory only, if their
 		// writer was killed before its sync; the next segment relies on them.
 		f.chain, f.synced = s.chain, s.size
-		err = f.settle(s.name)
+		err = f.settle(s, end.size)
 	default:
 		// In use when its writer died, or a write failed: the end is missing or
 		// torn, and after a failed sync the good lines may be in memory only.
@@ -117,13 +117,35 @@ func (s *segment) ending() (end ending, err error) {
 	return end, err
 }
 
-// settle makes seals durable that are there.
-func (f *File) settle(name string) error {
-	file, err := f.fs.Append(f.path(name))
-	if err != nil {
-		return err
+// settle makes seals durable that are there, behind the first end bytes. They
+// are written anew, as after a failed sync another one would not write them.
+// What is before them was durable when they were made.
+func (f *File) settle(s *segment, end int64) error {
+	seals := make([]byte, s.size-end)
+	if _, err := s.file.ReadAt(seals, end); err != nil {
+		return fmt.Errorf("journal: read %s: %w", s.name, err)
 	}
-	return errors.Join(file.Sync(), file.Close())
+	file, err := f.fs.Append(f.path(s.name))
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	err = f.inRoom(func() error {
+		if err := file.Truncate(end); err != nil {
+			return err
+		}
+		n, err := file.Write(seals)
+		if err == nil && n != len(seals) {
+			err = io.ErrShortWrite
+		}
+		return err
+	})
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return full(fmt.Errorf("journal: seal %s again: %w", s.name, err))
+	}
+	return nil
 }
 
 // mend makes, under the temporary name, a sealed copy of what is good in s.
@@ -146,14 +168,19 @@ func (f *File) keepTorn(s *segment) error {
 	if err != nil {
 		return err
 	}
-	err = disk.WriteTemp(f.fs, f.path(name+disk.TempSuffix), func(w io.Writer) error {
-		_, err := io.Copy(w, io.NewSectionReader(s.file, s.good, s.size-s.good))
+	f.found.Torn, f.found.Kept = s.size-s.good, name
+	return f.copyOut(s, s.good, name)
+}
+
+// copyOut copies the bytes of a segment from an offset on into another file.
+func (f *File) copyOut(s *segment, from int64, name string) error {
+	err := disk.WriteTemp(f.fs, f.path(name+disk.TempSuffix), func(w io.Writer) error {
+		_, err := io.Copy(w, io.NewSectionReader(s.file, from, s.size-from))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	f.found.Torn, f.found.Kept = s.size-s.good, name
 	return f.rename(name)
 }
 

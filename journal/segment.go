@@ -14,7 +14,11 @@ import (
 
 const (
 	segmentSuffix = ".jsonl"
-	tornSuffix    = ".torn" // behind the name of the segment whose torn bytes are kept there
+
+	// Behind the name of a segment:
+	tornSuffix    = ".torn"    // the bytes that recovery cut off its end
+	damagedSuffix = ".damaged" // what it was before a repair
+	asideSuffix   = ".aside"   // it, good, behind which history ends
 )
 
 func segmentName(number int64) string { return fmt.Sprintf("%06d%s", number, segmentSuffix) }

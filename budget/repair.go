@@ -1,0 +1,104 @@
+package budget
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// Repaired is what [Repair] did to a book and what was lost.
+type Repaired struct {
+	journal.Repaired
+	// Missing is how many tokens are known to be missing from the net, by what
+	// the lost entries say or seem to say.
+	Missing int64
+	// Silent is how many lost entries say nothing. If Endless, there may have
+	// been more, behind the last that is left.
+	Silent  uint64
+	Endless bool
+}
+
+// Repair makes a damaged book in directory dir one that can be opened, deleting
+// no byte, and says what it lost: see [journal.Repair]. The net may be too low
+// by what was lost, and only the provider's own report can tell. A reservation
+// whose close was lost is open again, and charged as any orphan.
+//
+// It may be called for any book that is not in use; one that is in order is not
+// changed.
+func Repair(dir string, opts journal.FileOptions) (Repaired, error) {
+	r, err := journal.Repair(dir, opts, func() journal.Fold { return &refold{newLedger()} })
+	if err != nil {
+		return Repaired{Repaired: r}, fmt.Errorf("budget: repair: %w", err)
+	}
+	repaired := Repaired{Repaired: r}
+	repaired.reckon()
+	return repaired, nil
+}
+
+// reckon adds up what the lost entries say. What a reservation lost is the sum
+// of its lost changes; where only its close is known, that tells what was used.
+func (r *Repaired) reckon() {
+	missing, opened := map[string]int64{}, map[string]bool{}
+	for _, lost := range r.Lost {
+		if lost.Whole && lost.First == 0 { // it is there, in another place
+			continue
+		}
+		for i := range lost.Entries {
+			e := &lost.Entries[i]
+			opened[e.RID] = opened[e.RID] || e.Kind == journal.Reserve
+			if lost.Whole && e.Kind == journal.Settle && !opened[e.RID] {
+				missing[e.RID] = e.Confirmed + e.Assumed
+			} else {
+				missing[e.RID] += e.Amount
+			}
+		}
+		switch {
+		case lost.Whole || lost.First == 0:
+		case lost.Last == 0:
+			r.Endless = true
+		default:
+			r.Silent += lost.Last - lost.First + 1 - min(lost.Last-lost.First+1, uint64(len(lost.Entries)))
+		}
+	}
+	for _, n := range missing {
+		r.Missing += max(0, n)
+	}
+}
+
+// refold is the fold of a book that has lost entries.
+type refold struct{ *ledger }
+
+// Keep folds an entry that is to stand in the repaired book.
+func (r refold) Keep(e *journal.Entry) ([]journal.Entry, error) {
+	if !e.Carried && e.T < r.last {
+		return nil, errors.New("its time is before that of an entry before it")
+	}
+	if err := r.fold(e); err != nil {
+		return nil, err
+	}
+	return append(r.raised(e), *e), nil
+}
+
+// raised returns the limits without which e would not have been admitted: that
+// they were raised is among what was lost. No more is said than must have been
+// true.
+func (r refold) raised(e *journal.Entry) (limits []journal.Entry) {
+	if e.Kind != journal.Reserve && e.Kind != journal.Extend || e.Carried {
+		return nil
+	}
+	for _, at := range r.find(e.RID).account.path {
+		for u := TokenUnit; u <= RequestUnit; u++ {
+			if c := &at.caps[u]; c.set && u.of(e.Change) > 0 && u.of(at.sum) > c.max {
+				c.max = u.of(at.sum)
+				limits = append(limits, journal.Entry{Kind: journal.Limit, T: e.T, Scope: at.scope, Cap: &journal.Cap{Kind: u.String(), Max: c.max}})
+			}
+		}
+	}
+	return limits
+}
+
+// Snapshot returns what a segment behind the entries kept so far begins with.
+func (r refold) Snapshot() []journal.Entry {
+	return r.snapshot(r.last, r.last-minHorizon.Microseconds())
+}

@@ -1,0 +1,252 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Repaired is what [Repair] found and did. The zero value: there was nothing to
+// repair.
+type Repaired struct {
+	// The newest segment, if it was damaged and is replaced.
+	Segment  string
+	Damage   *CorruptError // the first in it
+	Original string        // file with its bytes as they were
+	Begun    string        // segment from which its beginning was made anew; empty if that was good
+	Kept     int64         // entries before the damage, which stand as they stood
+	Moved    int64         // good entries behind damage, which were written anew
+	Lost     []Lost        // what could not be kept, in order
+
+	Aside []Aside // older segments that are no longer part of the journal, oldest first
+}
+
+// Changed reports whether anything was repaired.
+func (r *Repaired) Changed() bool { return r.Segment != "" || len(r.Aside) > 0 }
+
+// Lost is a stretch of the damaged segment that was not kept.
+type Lost struct {
+	Offset, Bytes int64  // in the original; no bytes: the entries are not there at all
+	First, Last   uint64 // Seq of the entries lost. First is 0 if there are none, Last if nobody knows how many
+	Reason        string // in words; never repeats what a line holds
+	// Entries are what the lines say. If Whole, they are undamaged and cannot
+	// follow the entries that are left. Else only Kind, RID and Amount are
+	// filled in, of those lines that can still be read, and may be wrong.
+	Entries []Entry
+	Whole   bool
+}
+
+// Aside is an older segment that was given another name.
+type Aside struct {
+	Name, Now string
+	Reason    string // what is wrong with it, or behind it; empty if that is said of a later one
+}
+
+// Fold knows what entries mean, of which a journal knows nothing.
+type Fold interface {
+	// Keep folds the next entry and returns what is to be written for it: the
+	// entry, and before it whatever it cannot follow without. An error says why
+	// it cannot follow the entries kept so far.
+	Keep(e *Entry) ([]Entry, error)
+	// Snapshot returns what a segment behind the entries kept so far begins
+	// with, as [File.Rotate] takes it.
+	Snapshot() []Entry
+}
+
+// ErrIrreparable is wrapped where [Repair] cannot do anything: it changed
+// nothing.
+var ErrIrreparable = errors.New("journal: cannot be repaired")
+
+// Repair makes a journal that [OpenFile] or [Dir.History] refuses one that they
+// take, and says what is lost. It needs the lock, and is only ever called
+// because somebody decided so. newFold makes an empty Fold; it may be called
+// more than once.
+//
+// Of a damaged newest segment, the good lines before the damage are kept byte
+// for byte, and of those behind it every one that is good in itself and can
+// still follow is written anew, as the same fact with a new place. If its very
+// beginning is damaged, that is made anew from the segment before. Of older
+// segments, which are history only, those up to the newest damaged or missing
+// one are set aside. No byte is deleted: the original of what is replaced stays
+// beside it as NNNNNN.jsonl.damaged, a good segment set aside as NNNNNN.jsonl.aside.
+//
+// A crash in between leaves either the old or the new, and repeating goes on
+// from there.
+func Repair(dir string, opts FileOptions, newFold func() Fold) (r Repaired, err error) {
+	f, err := newFile(dir, opts)
+	if err != nil {
+		return r, err
+	}
+	if err := f.takeLock(); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, f.lock.Close()) }()
+	names, numbers, err := listSegments(f.fs, f.dir)
+	if err != nil {
+		return r, fmt.Errorf("journal: %w", err)
+	}
+	if len(numbers) == 0 {
+		return r, fmt.Errorf("%w: there are no segments in %s", ErrIrreparable, f.dir)
+	}
+	if err := f.sweep(names); err != nil {
+		return r, fmt.Errorf("journal: remove unfinished file: %w", err)
+	}
+	h, err := f.history(numbers)
+	if err != nil {
+		return r, err
+	}
+	if err := f.repairNewest(&r, h, newFold); err != nil {
+		return r, err
+	}
+	return r, f.setAside(&r, h)
+}
+
+// history is what is known of the segments before the newest.
+type history struct {
+	numbers []int64  // of all segments
+	reasons []string // why history does not go through them
+	damaged []bool   // because of what they hold
+	from    int      // the first from which one follows the other up to the newest
+	before  chain    // behind the last of them; not joined: the newest follows none
+}
+
+func (h *history) newest() int64 { return h.numbers[len(h.numbers)-1] }
+
+// cut makes history begin with segment i, for a reason with the one before.
+func (h *history) cut(i int, reason string, damaged bool) {
+	h.from, h.reasons[i-1], h.damaged[i-1], h.before = i, reason, damaged, chain{}
+}
+
+// history reads all segments but the newest.
+func (f *File) history(numbers []int64) (*history, error) {
+	h := &history{numbers: numbers, reasons: make([]string, len(numbers)), damaged: make([]bool, len(numbers))}
+	for i, number := range numbers {
+		if i > 0 && number != numbers[i-1]+1 {
+			h.cut(i, segmentName(numbers[i-1]+1)+" is missing behind it", false)
+		}
+		if i == len(numbers)-1 {
+			break
+		}
+		start := startOf(number)
+		if h.before.joined {
+			start = h.before.following()
+		}
+		end, damage, misplaced, err := f.readAll(start)
+		if misplaced && err == nil {
+			h.cut(i, segmentName(number)+" does not follow it", false)
+			end, damage, _, err = f.readAll(startOf(number))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if h.before = end; damage != nil {
+			h.cut(i+1, damage.Error(), true)
+		}
+	}
+	return h, nil
+}
+
+// readAll reads a segment that must be whole, and returns the chain behind it.
+// misplaced: its first line is good, but not behind what start is the chain of.
+func (f *File) readAll(start chain) (end chain, damage *CorruptError, misplaced bool, err error) {
+	s, err := openSegment(f.fs, f.dir, segmentName(start.segment), start)
+	if err != nil {
+		return end, nil, false, fmt.Errorf("journal: %w", err)
+	}
+	err = s.each(func(*Entry) error { return nil })
+	if errors.As(err, &damage) {
+		err = nil
+	} else if err == nil && !s.clean() {
+		damage = s.noSeal()
+	}
+	return s.chain, damage, start.seq > 0 && s.chain.lines == 0 && s.whole, errors.Join(err, s.close())
+}
+
+// repairNewest replaces the newest segment if it is damaged. The good one is
+// ready, and the original copied, before the one takes the place of the other.
+func (f *File) repairNewest(r *Repaired, h *history, newFold func() Fold) error {
+	s, err := openSegment(f.fs, f.dir, segmentName(h.newest()), startOf(h.newest()))
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	var found Repaired
+	v, err := f.examine(s, h)
+	if err == nil && v != nil {
+		v.newFold = newFold
+		found, err = v.replacement()
+	}
+	if err = errors.Join(err, s.close()); err == nil && v != nil {
+		err = f.rename(s.name)
+	}
+	if err != nil {
+		return full(fmt.Errorf("journal: repair %s: %w", s.name, err))
+	}
+	*r = found
+	return nil
+}
+
+// examine judges the newest segment, and returns what is to be done about it,
+// or nil.
+func (f *File) examine(s *segment, h *history) (*salvage, error) {
+	end, err := s.ending()
+	if err != nil {
+		return nil, err
+	}
+	if s.chain.lines > 0 && h.before.joined {
+		open, err := Dir{Path: f.dir, FS: f.fs}.opening(f.fs, h.newest())
+		if err != nil {
+			return nil, err
+		}
+		if open.Prev != h.before.crc || open.Seq != h.before.seq+1 {
+			h.cut(len(h.numbers)-1, s.name+" does not follow it", false)
+		}
+	}
+	if end.damage == nil || end.torn { // what else there may be, opening mends
+		return nil, nil
+	}
+	v := &salvage{f: f, s: s, end: end}
+	if s.chain.lines <= s.chain.carries {
+		if !h.before.joined {
+			return nil, fmt.Errorf("%w: its beginning is damaged, and there is no good segment before it to make it anew from: %w", ErrIrreparable, end.damage)
+		}
+		v.before = h.before
+	}
+	return v, nil
+}
+
+// setAside gives those before the first that history begins with another name,
+// oldest first and each durably before the next, so that there is no new gap at
+// any time. As a copy: a crash may take both names of a rename.
+func (f *File) setAside(r *Repaired, h *history) error {
+	for i, number := range h.numbers[:h.from] {
+		a := Aside{Name: segmentName(number), Reason: h.reasons[i]}
+		suffix := asideSuffix
+		if h.damaged[i] {
+			suffix = damagedSuffix
+		}
+		var err error
+		if a.Now, err = f.freeName(a.Name + suffix); err == nil {
+			err = f.move(number, a.Now)
+		}
+		if err != nil {
+			return full(fmt.Errorf("journal: set %s aside: %w", a.Name, err))
+		}
+		r.Aside = append(r.Aside, a)
+	}
+	return nil
+}
+
+// move gives a segment another name, durably.
+func (f *File) move(number int64, to string) error {
+	s, err := openSegment(f.fs, f.dir, segmentName(number), startOf(number))
+	if err != nil {
+		return err
+	}
+	err = f.inRoom(func() error { return f.copyOut(s, 0, to) })
+	if err = errors.Join(err, s.close()); err != nil {
+		return err
+	}
+	if err := f.fs.Remove(f.path(s.name)); err != nil {
+		return err
+	}
+	return f.fs.SyncDir(f.dir)
+}
