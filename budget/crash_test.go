@@ -34,6 +34,9 @@ func TestCrashSeeds(t *testing.T) {
 				w.tracing(t)
 			}
 			what := attemptTo(func() {
+				if w.rng.IntN(4) == 0 { // batches of many blocks
+					w.segment, w.crowd = 30_000, 40
+				}
 				for range 1 + w.rng.IntN(4) {
 					random := func(within int) strike {
 						return strike{powerCut + trouble(w.rng.IntN(6)), 1 + w.rng.IntN(within)}

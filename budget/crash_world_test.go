@@ -109,13 +109,15 @@ func (m *machine) fault(op disk.Op) disk.Fault {
 // world is a disk, a book on it, now and then, and its callers. A call that
 // fails the test panics with a failure, to be caught where the case is named.
 type world struct {
-	rng   *rand.Rand
-	disk  *machine
-	know  *knowledge
-	clock time.Time
-	book  *budget.Book
-	file  *heldBack
-	trace func(format string, args ...any) // nil: silent
+	rng     *rand.Rand
+	disk    *machine
+	know    *knowledge
+	clock   time.Time
+	segment int64 // SegmentBytes
+	crowd   int   // most calls that are made together
+	book    *budget.Book
+	file    *heldBack
+	trace   func(format string, args ...any) // nil: silent
 
 	did        map[string]bool // what was done so far, in all lives
 	opens      int             // of these, that came to a book
@@ -130,14 +132,14 @@ func fail(format string, args ...any) { panic(failure(fmt.Sprintf(format, args..
 
 func newWorld(seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	return &world{rng: rng, disk: &machine{mem: disk.NewMem(), rng: rng}, clock: time.Unix(1_800_000_000, 0), did: map[string]bool{},
+	return &world{rng: rng, disk: &machine{mem: disk.NewMem(), rng: rng}, clock: time.Unix(1_800_000_000, 0), segment: 3000, crowd: 10, did: map[string]bool{},
 		know: &knowledge{limits: map[string][]int64{"": {-1}, "a": {-1}}}}
 }
 
 // copy is the same world before the next process starts, with chance of its own.
 func (w *world) copy(seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	return &world{rng: rng, disk: &machine{mem: w.disk.mem.Kill(), rng: rng}, clock: w.clock, know: w.know.clone(), trace: w.trace, did: map[string]bool{}}
+	return &world{rng: rng, disk: &machine{mem: w.disk.mem.Kill(), rng: rng}, clock: w.clock, segment: w.segment, crowd: w.crowd, know: w.know.clone(), trace: w.trace, did: map[string]bool{}}
 }
 
 // meet sets the trouble to come; it is counted from here.
@@ -174,7 +176,7 @@ func (w *world) fs() disk.FS { return disk.Failing(w.disk.mem, w.disk.fault) }
 // stands. It reports whether there is a book.
 func (w *world) open(policy budget.OrphanPolicy) bool {
 	w.poisoned = false
-	f, err := journal.OpenFile(bookDir, journal.FileOptions{FS: w.fs(), SegmentBytes: 3000})
+	f, err := journal.OpenFile(bookDir, journal.FileOptions{FS: w.fs(), SegmentBytes: w.segment})
 	if err != nil {
 		w.say("open: %v", err)
 		w.excuse("open", err)
@@ -484,7 +486,7 @@ func (w *world) step() bool {
 		w.make(w.any(nil))
 	case n < 78:
 		var calls []*act
-		for range 2 + w.rng.IntN(10) {
+		for range 2 + w.rng.IntN(w.crowd) {
 			calls = append(calls, w.any(calls))
 		}
 		w.together(calls)
