@@ -132,6 +132,22 @@ func (k *knowledge) clone() *knowledge {
 	return c
 }
 
+// orphaned closes every open ticket as assumed: an opening does that, if it comes
+// to its end.
+func (k *knowledge) orphaned(ended bool) {
+	for _, t := range k.tickets {
+		for i, s := range t.may {
+			switch {
+			case s.state != budget.StateOpen:
+			case ended:
+				t.may[i] = s.assumedClosed(t.hold)
+			default:
+				t.may = append(t.may, s.assumedClosed(t.hold))
+			}
+		}
+	}
+}
+
 // on reports whether a reservation on scope draws on the limits of at.
 func on(scope, at string) bool {
 	return at == "" || scope == at || strings.HasPrefix(scope, at+"/")
