@@ -76,6 +76,12 @@ func Repair(dir string, opts FileOptions, newFold func() Fold) (r Repaired, err 
 	if err != nil {
 		return r, err
 	}
+	// Before there is a LOCK in what may be anybody's directory.
+	if _, numbers, err := listSegments(f.fs, f.dir); err != nil {
+		return r, fmt.Errorf("journal: %w", err)
+	} else if len(numbers) == 0 {
+		return r, fmt.Errorf("%w: there are no segments in %s", ErrIrreparable, f.dir)
+	}
 	if err := f.takeLock(); err != nil {
 		return r, err
 	}
@@ -83,9 +89,6 @@ func Repair(dir string, opts FileOptions, newFold func() Fold) (r Repaired, err 
 	names, numbers, err := listSegments(f.fs, f.dir)
 	if err != nil {
 		return r, fmt.Errorf("journal: %w", err)
-	}
-	if len(numbers) == 0 {
-		return r, fmt.Errorf("%w: there are no segments in %s", ErrIrreparable, f.dir)
 	}
 	if err := f.sweep(names); err != nil {
 		return r, fmt.Errorf("journal: remove unfinished file: %w", err)

@@ -73,7 +73,7 @@ func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, 
 	}
 	book, err := budget.Open(ctx, filepath.Join(o.state, "book"), options...)
 	if err != nil {
-		return nil, openError(err)
+		return nil, openError(o.state, err)
 	}
 	report := book.Report()
 	err = pin.check(o.state) // another process may have been quicker
@@ -92,13 +92,13 @@ func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, 
 }
 
 // openError says what to try when a book does not open.
-func openError(err error) error {
+func openError(state string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, journal.ErrLocked):
 		hint = "one process at a time runs a state; tollbook status shows how far it is"
 	case errors.Is(err, journal.ErrCorrupt):
-		hint = "tollbook verify tells all that is damaged; nothing was changed"
+		hint = repairHint(state)
 	case errors.Is(err, journal.ErrFull):
 		hint = "free space and run the same command again; nothing was sent"
 	}

@@ -72,6 +72,7 @@ func (p *pin) sign(state string, r *budget.Report) error {
 // a run may be on, run.json must have been read first.
 func (p *pin) witness(state string, r *budget.Report) error {
 	var err error
+	hint := "restore the book from a copy; without it nobody knows what was spent"
 	switch path := pinPath(state); {
 	case p == nil:
 		return nil
@@ -81,10 +82,11 @@ func (p *pin) witness(state string, r *budget.Report) error {
 		err = fmt.Errorf("%s is of book %s, and the book there is %s", path, p.Book, r.Book)
 	case r.Tokens.Confirmed < p.Confirmed:
 		err = fmt.Errorf("%s saw %s, and the book holds %s: entries of it are lost", path, count(p.Confirmed, "confirmed token"), group(r.Tokens.Confirmed))
+		hint += fmt.Sprintf("; tollbook repair %s goes on from what is left", state)
 	default:
 		return nil
 	}
-	return &exitError{Code: exitBroken, Err: err, Hint: "restore the book from a copy; without it nobody knows what was spent"}
+	return &exitError{Code: exitBroken, Err: err, Hint: hint}
 }
 
 // check tells whether a run may go on with this state, without touching

@@ -129,6 +129,8 @@ func notBook(state string, err error) error {
 	switch stat, statErr := os.Stat(state); {
 	case statErr == nil && !stat.IsDir():
 		err = errors.New("it is a file")
+	case errors.Is(err, journal.ErrCorrupt):
+		return &exitError{Code: exitBroken, Err: err, Hint: repairHint(state)}
 	case errors.Is(err, syscall.EISDIR):
 		return &exitError{Code: exitBroken, Err: err, Hint: "a directory stands in the place of a segment"}
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoSegments):

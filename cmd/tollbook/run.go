@@ -245,7 +245,7 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 		return err
 	}
 	if err := checkBook(o.state); err != nil {
-		return openError(err)
+		return openError(o.state, err)
 	}
 	return o.execute(ctx, ui, in, provider, pin, limits)
 }

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
+)
+
+func newRepair(ui *ui) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "repair STATE",
+		Short: "Make a damaged book usable again, and say what is lost",
+		Long: `Make a damaged book one that can be run on, and say what of it is lost. What is
+good before and behind damage in the newest segment is kept; damaged or missing
+older segments end the history there, and no balance changes. No byte is deleted:
+originals stay beside as *.jsonl.damaged, good segments that are no longer part
+of the book as *.jsonl.aside.
+
+The book may then hold less than was spent: compare it with the provider's own
+report. A book that is in order is not changed. What cannot be repaired exits 5.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			repaired, err := budget.Repair(bookOf(args[0]), journal.FileOptions{})
+			switch {
+			case errors.Is(err, journal.ErrIrreparable) && errors.Is(err, journal.ErrCorrupt):
+				return &exitError{Code: exitBroken, Err: err, Hint: "restore the book from a copy; tollbook replay adds up what of a single segment can be read"}
+			case errors.Is(err, journal.ErrIrreparable):
+				return notBook(args[0], errNoSegments)
+			case err != nil:
+				return notBook(args[0], openError(args[0], err))
+			}
+			gone, err := resign(args[0])
+			ui.repaired(&repaired, gone, asJSON)
+			if err != nil {
+				return err
+			}
+			bytes, entries, err := verifyBook(journal.Dir{Path: bookOf(args[0])})
+			if err != nil {
+				return notBook(args[0], err)
+			}
+			if bytes.Damaged() || len(entries.Violations) > 0 {
+				return &exitError{Code: exitBroken, Err: errors.New("the book still is not in order"), Hint: "tollbook verify tells what it is"}
+			}
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// repairHint says what to do about a damaged book.
+func repairHint(state string) string {
+	return fmt.Sprintf("nothing was changed; tollbook verify %s tells all that is damaged, tollbook repair %s mends it and says what is lost", state, state)
+}
+
+// resign lets run.json, if there is one, bear witness to what the book holds
+// now, and returns how many confirmed tokens it saw that are gone.
+func resign(state string) (gone int64, err error) {
+	p, err := readPin(state)
+	if p == nil || err != nil {
+		return 0, err
+	}
+	report, err := foldBook(state)
+	if err != nil {
+		return 0, err
+	}
+	if report.Book != p.Book || report.Tokens.Confirmed >= p.Confirmed {
+		return 0, p.witness(state, &report)
+	}
+	gone = p.Confirmed - report.Tokens.Confirmed
+	return gone, p.sign(state, &report)
+}
+
+// repaired prints what was done and what is lost.
+func (u *ui) repaired(r *budget.Repaired, gone int64, asJSON bool) {
+	if asJSON {
+		u.data(toRepairJSON(r, gone))
+		return
+	}
+	if !r.Changed() && gone == 0 {
+		u.line("nothing to repair")
+		return
+	}
+	if r.Segment != "" {
+		u.line("damaged %s: line %d (byte %d): %s", r.Segment, r.Damage.Line, r.Damage.Offset, r.Damage.Reason)
+		if r.Begun != "" {
+			u.line("begun anew from %s", r.Begun)
+		}
+		u.line("kept %d", r.Kept)
+		u.line("moved %d", r.Moved)
+		for _, l := range r.Lost {
+			u.line("%s", lossText(&l))
+		}
+		u.line("original %s", r.Original)
+	}
+	for _, a := range r.Aside {
+		why := ""
+		if a.Reason != "" {
+			why = ": " + a.Reason
+		}
+		u.line("aside %s as %s%s", a.Name, a.Now, why)
+	}
+	if gone > 0 {
+		u.say("run.json had seen %s more than the book holds now", count(gone, "confirmed token"))
+	}
+	if len(r.Lost) > 0 || gone > 0 {
+		u.line("missing %d", r.Missing)
+		u.say("the net may be too low by what was lost%s", silentText(r))
+		u.hint("compare the book with the provider's usage report, which is the judge; calls whose close was lost are charged what they held")
+	}
+}
+
+// lossText is a loss in one line.
+func lossText(l *journal.Lost) string {
+	what := "bytes that were no entry"
+	switch {
+	case l.First == 0 && l.Whole:
+		what = "a line that is there already"
+	case l.First == 0:
+	case l.Last == 0:
+		what = fmt.Sprintf("entry %d and maybe more", l.First)
+	case l.First == l.Last:
+		what = fmt.Sprintf("entry %d", l.First)
+	default:
+		what = fmt.Sprintf("entries %d to %d", l.First, l.Last)
+	}
+	var says []string
+	for _, e := range l.Entries {
+		says = append(says, fmt.Sprintf("%s of %s, %s tokens", e.Kind, quote(e.RID), group(e.Amount)))
+	}
+	text := "lost " + what
+	if l.Whole {
+		text = "left out " + what
+	}
+	if l.Bytes > 0 {
+		text += fmt.Sprintf(" (byte %d, %d bytes)", l.Offset, l.Bytes)
+	}
+	text += ": " + l.Reason
+	if says == nil {
+		return text
+	}
+	if l.Whole {
+		return text + "; it says " + says[0]
+	}
+	return text + "; it seems to say " + strings.Join(says, " and ")
+}
+
+// silentText is how much nobody knows of what was lost.
+func silentText(r *budget.Repaired) string {
+	switch {
+	case r.Silent > 0:
+		return fmt.Sprintf("; nothing can be read of %s", count(int64(r.Silent), "lost line"))
+	case r.Endless:
+		return "; how much that is cannot be said"
+	}
+	return ""
+}
+
+// repairJSON is what repair --json prints.
+type repairJSON struct {
+	Segment  string      `json:"segment"` // the newest, if it was damaged
+	Line     int64       `json:"line"`
+	Offset   int64       `json:"offset"`
+	Reason   string      `json:"reason"`
+	Original string      `json:"original"`
+	Begun    string      `json:"begun"`
+	Kept     int64       `json:"kept"`
+	Moved    int64       `json:"moved"`
+	Lost     []lostJSON  `json:"lost"`
+	Aside    []asideJSON `json:"aside"`
+	Missing  int64       `json:"missing"` // tokens that are known to be, from the net
+	Silent   uint64      `json:"silent"`  // lost entries of which nothing can be read
+	Endless  bool        `json:"endless"` // and maybe more of them at the end
+	Gone     int64       `json:"gone"`    // confirmed tokens that run.json saw and the book does not hold
+}
+
+type lostJSON struct {
+	First   uint64      `json:"first"`
+	Last    uint64      `json:"last"`
+	Offset  int64       `json:"offset"`
+	Bytes   int64       `json:"bytes"`
+	Reason  string      `json:"reason"`
+	Whole   bool        `json:"whole"`
+	Entries []entryJSON `json:"entries"`
+}
+
+type entryJSON struct {
+	Ev     string `json:"ev"`
+	RID    string `json:"rid"`
+	Amount int64  `json:"amount"`
+}
+
+type asideJSON struct {
+	Segment string `json:"segment"`
+	Now     string `json:"now"`
+	Reason  string `json:"reason"`
+}
+
+func toRepairJSON(r *budget.Repaired, gone int64) repairJSON {
+	v := repairJSON{Segment: r.Segment, Original: r.Original, Begun: r.Begun, Kept: r.Kept, Moved: r.Moved,
+		Lost: []lostJSON{}, Aside: []asideJSON{}, Missing: r.Missing, Gone: gone, Silent: r.Silent, Endless: r.Endless}
+	if r.Damage != nil {
+		v.Line, v.Offset, v.Reason = r.Damage.Line, r.Damage.Offset, r.Damage.Reason
+	}
+	for _, l := range r.Lost {
+		j := lostJSON{First: l.First, Last: l.Last, Offset: l.Offset, Bytes: l.Bytes, Reason: l.Reason, Whole: l.Whole, Entries: []entryJSON{}}
+		for _, e := range l.Entries {
+			j.Entries = append(j.Entries, entryJSON{e.Kind.String(), e.RID, e.Amount})
+		}
+		v.Lost = append(v.Lost, j)
+	}
+	for _, a := range r.Aside {
+		v.Aside = append(v.Aside, asideJSON{a.Name, a.Now, a.Reason})
+	}
+	return v
+}
