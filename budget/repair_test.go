@@ -6,6 +6,8 @@ package budget_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -372,6 +374,21 @@ func TestRepairRefuses(t *testing.T) { // Rule 15
 		_, err := repair(mem)
 		require.ErrorIs(t, err, journal.ErrIrreparable, name)
 		require.ErrorIs(t, err, journal.ErrCorrupt, name)
+		require.Equal(t, map[string][]byte(f), map[string][]byte(filesOf(t, mem)), name)
+	}
+	later := func(b []byte) []byte { // of a version this program does not know, with fields it does not know
+		line, rest, _ := bytes.Cut(bytes.Replace(b, []byte(`"format":1`), []byte(`"format":2,"new":1`), 1), []byte("\n"))
+		crc := crc32.Checksum(line[:len(line)-18], crc32.MakeTable(crc32.Castagnoli))
+		return slices.Concat(fmt.Appendf(line[:len(line)-18], `,"crc":"%08x"}`, crc), []byte("\n"), rest)
+	}
+	for name, f := range map[string]files{
+		"of a later version": was.with(newest, later),
+		"of another number":  was.with(newest, func([]byte) []byte { return was[middle] }),
+	} {
+		mem := f.mem(t)
+		_, err := repair(mem)
+		require.ErrorIs(t, err, journal.ErrIrreparable, name)
+		require.ErrorContains(t, err, "its first line is undamaged", name)
 		require.Equal(t, map[string][]byte(f), map[string][]byte(filesOf(t, mem)), name)
 	}
 	_, err := repair(files{}.mem(t))

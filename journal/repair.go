@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Repaired is what [Repair] found and did. The zero value: there was nothing to
@@ -207,6 +208,9 @@ func (f *File) examine(s *segment, h *history) (*salvage, error) {
 		return nil, nil
 	}
 	v := &salvage{f: f, s: s, end: end}
+	if s.chain.lines == 0 && s.firstIsWhole() {
+		return nil, fmt.Errorf("%w: its first line is undamaged, so it is of a later version of this program, or not where it belongs: %w", ErrIrreparable, end.damage)
+	}
 	if s.chain.lines <= s.chain.carries {
 		if !h.before.joined {
 			return nil, fmt.Errorf("%w: its beginning is damaged, and there is no good segment before it to make it anew from: %w", ErrIrreparable, end.damage)
@@ -214,6 +218,13 @@ func (f *File) examine(s *segment, h *history) (*salvage, error) {
 		v.before = h.before
 	}
 	return v, nil
+}
+
+// firstIsWhole reports whether the first line is as it was written.
+func (s *segment) firstIsWhole() bool {
+	line, err := newLineReader(io.NewSectionReader(s.file, 0, s.size), s.size).next()
+	n := len(line.text) - len(crcField)
+	return err == nil && !line.long && n > 0 && string(appendCRC([]byte(crcField[:8]), checksum(line.text[:n])))+`"}` == string(line.text[n:])
 }
 
 // setAside gives those before the first that history begins with another name,
