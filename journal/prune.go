@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -42,7 +41,8 @@ func (d Dir) Prune(keepFrom time.Time) (Pruned, error) {
 	if len(numbers) == 0 {
 		return pruned, nil
 	}
-	if err := d.readable(fsys, numbers[len(numbers)-1]); err != nil {
+	// The newest is the whole state; what a crash leaves at its end is no damage.
+	if err := d.visit(true, func([]Entry) error { return nil }); err != nil {
 		return pruned, err
 	}
 	for ; len(numbers) > 2; numbers = numbers[1:] {
@@ -78,15 +78,6 @@ func (p *Pruned) segment(d Dir, names []string, name string) error {
 	return nil
 }
 
-// readable refuses if the newest segment, which is the whole state, is damaged.
-// What a crash leaves at its end is no damage.
-func (d Dir) readable(fsys disk.FS, newest int64) error {
-	if _, err := d.opening(fsys, newest); err != nil {
-		return err
-	}
-	return d.visit(true, func([]Entry) error { return nil })
-}
-
 // wholly reports whether all of a segment is older than keepFrom, by the time
 // of the line that the next one begins with. It is an error if it is damaged,
 // or not what that line follows.
@@ -115,11 +106,8 @@ func (d Dir) opening(fsys disk.FS, number int64) (open Entry, err error) {
 	if err != nil {
 		return open, fmt.Errorf("journal: %w", err)
 	}
-	err = s.next(&open)
-	if errors.Is(err, io.EOF) {
-		err = s.empty()
-	}
-	return open, errors.Join(err, s.close())
+	err = errors.Join(s.next(&open), s.close())
+	return open, err
 }
 
 // remove deletes a file, which somebody else may have done before.

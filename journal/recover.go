@@ -110,9 +110,6 @@ func (s *segment) ending() (end ending, err error) {
 	})
 	if errors.As(err, &end.damage) {
 		end.torn, err = s.torn()
-	} else if err == nil && s.chain.lines == 0 {
-		// A segment gets its name when its beginning is durable.
-		end.damage = s.empty()
 	}
 	return end, err
 }

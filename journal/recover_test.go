@@ -209,6 +209,8 @@ func TestNewestSegment(t *testing.T) {
 		"... before a durable line":        {join(crashed[:b], bytes.Repeat([]byte("x"), 2*MaxLine), []byte("\n"), crashed[b:]), all[:5]},
 		"... and a proof that it was good": {join(closed[:b], bytes.Repeat([]byte("x"), 2*MaxLine), []byte("\n"), closed[b:]), nil},
 		"empty":                            {nil, nil},
+		"cut after a carried line":         {closed[:bytes.LastIndex(closed[:at(closed, `{"ev":"reserve","rid":"a"`)], []byte(`{"ev":`))], nil},
+		"cut after the carried lines":      {closed[:at(closed, `{"ev":"reserve","rid":"a"`)], all[:3]},
 		"only NULs":                        {nuls, nil},
 		"a line left out":                  {join(crashed[:b], crashed[c:]), nil},
 		"a line twice":                     {join(crashed[:c], crashed[b:]), nil},
