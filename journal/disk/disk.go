@@ -1,6 +1,10 @@
 // Package disk is the dozen file operations that a durable file needs, as
 // interfaces, so that the same code runs over the real disk and over one that
-// crashes, lies or fills up. [OS] is the real one.
+// crashes, lies or fills up. [OS] is the real one. [Mem] is one in memory that
+// loses, at a power cut, whatever nobody made durable, and [Failing] makes any of
+// them fail at an operation of your choice: with these two, code that claims to
+// survive crashes can be put to the test at each of its operations (see the
+// example).
 //
 // Three facts are behind most of what is said here. A written byte survives a
 // power cut only after [File.Sync] returned nil. A file's name survives only
@@ -42,7 +46,7 @@ type FS interface {
 	Append(name string) (File, error)
 
 	// Open opens an existing file for reading, also while another handle or
-	// process appends to it. Write, Truncate and Allocate on it fail.
+	// process appends to it. Write, Truncate and Allocate on it fail, and Sync may.
 	Open(name string) (File, error)
 
 	// Rename moves a file over what may stand under the new name, atomically:
@@ -70,7 +74,8 @@ type FS interface {
 // File is an open file. One goroutine at a time may use it for writing;
 // ReadAt may be called concurrently with anything but Close.
 type File interface {
-	// ReadAt reads what was written last, durable or not.
+	// ReadAt reads what was written last, durable or not. Handles of Create
+	// and Append refuse it.
 	io.ReaderAt
 
 	// Write appends p in one operation of the system. Bytes that were written

@@ -196,9 +196,9 @@ func (f *memFile) Size() (int64, error) {
 }
 
 func (f *memFile) Sync() error {
-	unlock, err := f.begin("sync", true)
+	unlock, err := f.begin("sync", f.writes)
 	defer unlock()
-	if err == nil && f.writes {
+	if err == nil {
 		f.node.sync()
 	}
 	return err
