@@ -16,7 +16,6 @@ type archive struct {
 	blocks  []block
 	free    []int // blocks that hold nothing
 	filling int   // the one that is added to
-	scratch []byte
 }
 
 type block struct {
@@ -46,25 +45,26 @@ const (
 // add puts h away.
 func (a *archive) add(h *life) ref {
 	if len(a.blocks) == 0 {
-		a.blocks = append(a.blocks, block{base: h.closed}) // grows with its bytes: most books are small
+		a.blocks = append(a.blocks, block{base: h.closed})
 	}
 	b := &a.blocks[a.filling]
-	a.scratch = h.pack(a.scratch[:0], b.base)
-	if len(b.bytes) > 0 && len(b.bytes)+len(a.scratch) > blockBytes {
+	offset := len(b.bytes)
+	bytes := h.pack(b.bytes, b.base)
+	if offset > 0 && len(bytes) > blockBytes {
 		b = a.nextBlock(h.closed)
-		a.scratch = h.pack(a.scratch[:0], b.base)
+		offset, bytes = 0, h.pack(b.bytes, b.base)
 	}
-	r := ref(a.filling+1)<<16 | ref(len(b.bytes))
-	b.bytes = append(b.bytes, a.scratch...)
+	b.bytes = bytes
 	b.newest = max(b.newest, h.closed)
 	b.records++
 	b.count(h, 1)
-	return r
+	return ref(a.filling+1)<<16 | ref(offset)
 }
 
-// nextBlock begins a block, with room for as much as the one before holds.
+// nextBlock begins a block, with room for as much as the one before holds and
+// one more, so that most books have a small one.
 func (a *archive) nextBlock(base int64) *block {
-	room := len(a.blocks[a.filling].bytes)
+	room := len(a.blocks[a.filling].bytes) + 256
 	if n := len(a.free); n > 0 {
 		a.filling, a.free = a.free[n-1], a.free[:n-1]
 	} else {

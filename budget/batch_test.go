@@ -153,6 +153,66 @@ func TestBatchIsBounded(t *testing.T) {
 	}
 }
 
+// Late calls of one batch meet on what was put away: together they are undone,
+// together they stand (I2, I3).
+func TestLateCallsOfOneBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &gated{newFlaky(), make(chan error, 10)}
+		through := func(n int, err error) {
+			for range n {
+				j.gate <- err
+			}
+		}
+		b, err := budget.New(t.Context(), j)
+		require.NoError(t, err)
+		through(4, nil)
+		r, err := b.Reserve(t.Context(), budget.Request{RID: "x", Tokens: 100})
+		require.NoError(t, err)
+		require.NoError(t, r.Extend(t.Context(), budget.MaybeBilled, "timeout"))
+		require.NoError(t, r.Extend(t.Context(), budget.MaybeBilled, "timeout"))
+		require.NoError(t, r.Close())
+		for _, outcome := range []error{journal.ErrFull, nil} {
+			errs := make(chan error, 4)
+			call := func(f func() error) {
+				go func() { errs <- f() }()
+				synctest.Wait()
+			}
+			adjust := func(key string) func() error {
+				return func() error {
+					_, err := b.Reservation("x").Adjust(t.Context(), budget.Evidence{Key: key, Usage: budget.Usage{Input: 7}})
+					return err
+				}
+			}
+			call(func() error { _, err := b.Reserve(t.Context(), budget.Request{Tokens: 1}); return err })
+			call(adjust("a"))
+			call(func() error { return r.Close() })
+			call(adjust("b"))
+			through(1, nil) // the reserve that leads
+			through(1, outcome)
+			synctest.Wait()
+			failed := 0
+			for range 4 {
+				if err := <-errs; err != nil {
+					require.ErrorIs(t, err, outcome)
+					failed++
+				}
+			}
+			receipt, err := r.Receipt(t.Context())
+			require.NoError(t, err)
+			if outcome != nil {
+				require.Equal(t, 2, failed, "the adjusts")
+				require.Equal(t, []int64{0, 300}, []int64{receipt.Confirmed, receipt.Assumed})
+			} else {
+				require.Zero(t, failed)
+				require.Equal(t, []int64{14, 100}, []int64{receipt.Confirmed, receipt.Assumed})
+			}
+			require.NoError(t, budget.Inconsistent(b))
+		}
+		_, err = budget.Fold(seq(j.all))
+		require.NoError(t, err)
+	})
+}
+
 // open opens a book over a journal that others may use, too.
 func open(t *testing.T, j budget.Journal, opts ...budget.Option) *budget.Book {
 	t.Helper()

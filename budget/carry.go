@@ -48,7 +48,7 @@ func (h *life) plain() bool {
 
 // forgetMin is the number of closes after which it pays to look for what can
 // be forgotten; what was closed after the last look stays for one more.
-const forgetMin = 1 << 16
+const forgetMin = 1 << 14
 
 // tidy keeps the ledger and the segment in proportion to what must be known,
 // at a cost in proportion to the calls made.

@@ -95,7 +95,7 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 	case opExtend:
 		err = b.extend(h, o)
 	case opSettle:
-		b.entries, err = h.settle(b.entries, o.usage, b.cost(h, o.usage))
+		b.entries, err = h.settle(b.entries, o.usage, b.cost(h, &o.usage))
 	case opRefund:
 		b.entries, err = h.refund(b.entries, o.last, o.why)
 	case opClose:
@@ -105,7 +105,7 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 	case opReclaim:
 		b.entries = h.reclaim(b.entries)
 	case opAdjust:
-		b.entries, err = h.adjust(b.entries, *o.evidence, b.cost(h, o.evidence.Usage))
+		b.entries, err = h.adjust(b.entries, *o.evidence, b.cost(h, &o.evidence.Usage))
 	}
 	if len(b.entries) > from && b.finished {
 		b.entries = b.entries[:from]
@@ -275,13 +275,13 @@ func (b *Book) setLimit(l Limit) error {
 
 // cost prices usage for a reservation: by what the caller knows, else by the
 // book's table. A reservation that holds no money costs none.
-func (b *Book) cost(h *hold, u Usage) money {
+func (b *Book) cost(h *hold, u *Usage) money {
 	switch {
 	case u.Cost > 0 || h.eachCost == 0 || u.Known() && u.Total() == 0:
 		return money{u.Cost, true}
 	case b.pricer == nil || !u.Known():
 		return money{}
 	}
-	cost, err := b.pricer.Cost(h.model, u)
+	cost, err := b.pricer.Cost(h.model, *u)
 	return money{cost, err == nil && cost >= 0 && cost <= MaxCost}
 }

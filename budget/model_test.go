@@ -125,6 +125,7 @@ func TestModel(t *testing.T) {
 		failing := errors.New("disk on fire")
 
 		check := func() {
+			require.NoError(t, budget.Inconsistent(book))
 			r := book.Report()
 			var want budget.Figures
 			for rid, n := range model {
@@ -235,6 +236,18 @@ func TestModel(t *testing.T) {
 				_, err = book.Reserve(ctx, budget.Request{Tokens: 0})
 				require.ErrorIs(t, err, budget.ErrBroken, "I5: it admits nothing more")
 				book = open()
+			},
+			"late call that fails": func(t *rapid.T) {
+				rid := pick(t, model)
+				if state := model[rid].state; state == "" || state == "open" {
+					return
+				}
+				j.fail = failing
+				_, err := book.Reservation(rid).Adjust(ctx, budget.Evidence{Key: "e", Usage: budget.Usage{Input: 1}})
+				require.Error(t, err)
+				_, err = book.Reservation(rid).Reclaim(ctx)
+				require.Equal(t, model[rid].state == "refunded", err != nil)
+				j.fail = nil
 			},
 			"close": func(t *rapid.T) {
 				rid := pick(t, model)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
 )
 
 // Money: priced once, pinned, never lost and never a guess of zero.
@@ -166,10 +167,19 @@ func TestRIDPastTheHorizon(t *testing.T) {
 	_, err = use(b)
 	require.ErrorIs(t, err, budget.ErrBusy, "nothing of it is known any more")
 	settle(t, full, 1)
+	j.fail = journal.ErrFull
+	_, err = use(b)
+	require.ErrorIs(t, err, journal.ErrFull)
+	j.fail = nil
+	require.NoError(t, budget.Inconsistent(b))
+	receipt, err := old.Receipt(t.Context())
+	require.NoError(t, err, "the new life never was")
+	require.Equal(t, int64(10), receipt.Assumed)
 	_, err = use(b)
 	require.NoError(t, err)
 	_, err = old.Settle(t.Context(), budget.Usage{Input: 1})
 	require.ErrorIs(t, err, budget.ErrUnknown)
+	require.NoError(t, budget.Inconsistent(b))
 
 	now = now.Add(15 * day)
 	_, err = use(b)

@@ -2,6 +2,7 @@ package budget_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -74,6 +75,7 @@ func TestReopenedBookAnswersTheSame(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
 				require.Equal(t, state(m.Report()), state(a.Report()))
+				require.NoError(t, errors.Join(budget.Inconsistent(a), budget.Inconsistent(m)))
 			},
 			"reserve": func(t *rapid.T) {
 				q := budget.Request{RID: rid(t), Tokens: rapid.Int64Range(0, 300).Draw(t, "tok"), Scope: rapid.SampledFrom(scopes).Draw(t, "scope"),

@@ -1,0 +1,48 @@
+package budget
+
+import "fmt"
+
+// Inconsistent says what about the places of a book's reservations cannot be
+// between two batches, or nil.
+func Inconsistent(b *Book) error {
+	var err error
+	o := b.op(opRead)
+	o.read = func(l *ledger) { err = l.inconsistent() }
+	b.do(b.ctx, o)
+	b.done(o)
+	return err
+}
+
+func (l *ledger) inconsistent() error {
+	open, closed := 0, 0
+	for h := l.open.next; h != &l.open; h = h.next {
+		if open++; l.find(h.rid) != h || h.state != StateOpen || l.holds[h.at.index()] != h {
+			return fmt.Errorf("open reservation %q is not in its place", h.rid)
+		}
+	}
+	for i := range l.closed.blocks {
+		b, kept, plain := &l.closed.blocks[i], 0, 0
+		var bad error
+		l.closed.each(i, l.numbered, func(r ref, h *life) {
+			if kept++; h.plain() {
+				plain++
+			}
+			if found := l.find(h.rid); found == nil || found.at != r || found.opened != h.opened || found.state == StateOpen {
+				bad = fmt.Errorf("closed reservation %q is not found", h.rid)
+			}
+		})
+		if bad != nil || kept != b.kept || plain != b.plain || kept > b.records {
+			return fmt.Errorf("block %d keeps %d of %d, %d plain, and says %d, %d: %v", i, kept, b.records, plain, b.kept, b.plain, bad)
+		}
+		closed += kept
+	}
+	if open+closed != l.rids.count || int64(open) != l.root.open || len(l.holds) != open+len(l.idle) || len(l.touched) > 0 {
+		return fmt.Errorf("%d open (%d by the root), %d closed, %d known; %d holds, %d idle, %d touched", open, l.root.open, closed, l.rids.count, len(l.holds), len(l.idle), len(l.touched))
+	}
+	for _, r := range l.idle {
+		if h := l.holds[r.index()]; h != nil && (h.state != 0 || h.at != r) {
+			return fmt.Errorf("the idle hold %d is in use by %q", r.index(), h.rid)
+		}
+	}
+	return nil
+}
