@@ -30,6 +30,9 @@ func (w *world) learn(c *act, r budget.Receipt, err error, alone bool) {
 	w.say("%s %.12q: %v", c.what, c.t.key, err)
 	switch {
 	case err == nil:
+		if w.broken && (c.what == "reserve" || c.what == "extend") {
+			fail("%s was admitted after a close could not be written (I5)", c.what)
+		}
 		c.t.may = []standing{c.then}
 		if c.then.state > budget.StateOpen && len(c.maybe) > 0 {
 			c.t.closed = c.do
@@ -63,8 +66,9 @@ func (w *world) answered(calls []*act, receipts []budget.Receipt, errs []error) 
 	for i, c := range calls {
 		w.learn(c, receipts[i], errs[i], len(calls) == 1)
 	}
-	for _, err := range errs {
+	for i, err := range errs {
 		w.poisoned = w.poisoned || errors.Is(err, journal.ErrPoisoned)
+		w.broken = w.broken || err != nil && slices.Contains([]string{"settle", "refund", "close"}, calls[i].what)
 		if errors.Is(err, journal.ErrFull) && w.rng.IntN(4) == 0 {
 			w.disk.plan = []strike{{powerCut, 1}} // what was told is to hold now
 		}

@@ -31,6 +31,7 @@ type world struct {
 	opens      int             // of these, that came to a book
 	metTrouble bool
 	poisoned   bool // the book said so in this life
+	broken     bool // a close failed in this life
 	tight      bool // the disk has an end
 }
 
@@ -84,7 +85,7 @@ func (w *world) fs() disk.FS { return disk.Failing(w.disk.mem, w.disk.fault) }
 // open starts a process: it recovers the book and knows then where everything
 // stands. It reports whether there is a book.
 func (w *world) open(policy budget.OrphanPolicy) bool {
-	w.poisoned = false
+	w.poisoned, w.broken = false, false
 	f, err := journal.OpenFile(bookDir, journal.FileOptions{FS: w.fs(), SegmentBytes: w.segment})
 	if err != nil {
 		w.say("open: %v", err)
