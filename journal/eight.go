@@ -13,18 +13,57 @@ func load8(s string) uint64 {
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// digits8 reports whether all eight are decimal digits: their high halves are
-// that of '0', also after 6 is added, which carries from a low half above 9.
-func digits8(w uint64) bool { return w&(w+ones*6)&(ones*0xf0) == ones*0x30 }
+// digits returns the number that the decimal digits at the front of s write,
+// and how many they are. With more than 19 the number is not to be used.
+func digits(s string) (n uint64, count int) {
+	for len(s)-count >= 8 {
+		// Of a digit, w keeps the value, at most 9; of anything else more, which
+		// adding 0x76 carries into the highest bit.
+		w := load8(s[count:]) ^ ones*'0'
+		if odd := (w&(ones*0x7f) + ones*0x76 | w) & (ones * 0x80); odd != 0 {
+			k := bits.TrailingZeros64(odd) / 8
+			return n*pow10[k] + value8(w<<(64-8*k)), count + k
+		}
+		n, count = n*1e8+value8(w), count+8
+	}
+	for count < len(s) && s[count]-'0' <= 9 {
+		n, count = n*10+uint64(s[count]-'0'), count+1
+	}
+	return n, count
+}
 
-// value8 is the number that eight digits write: neighbours make a pair, two of
-// these make four, and two of those the whole.
+var pow10 = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
+
+// value8 is the number of eight digits, whose values w holds: neighbours make a
+// pair, two of these make four, and two of those the whole.
 func value8(w uint64) uint64 {
 	const pairs = 0x000000ff000000ff
-	w -= ones * '0'
 	w = w*10 + w>>8
 	return (w&pairs*(100+1000000<<32) + w>>16&pairs*(1+10000<<32)) >> 32
 }
+
+// hexOf is the number that eight lower-case hex digits write, and one above 32
+// bits for anything else.
+func hexOf(s string) uint64 {
+	_ = s[7]
+	var n, odd uint64
+	for i := range 8 {
+		digit := hexValues[s[i]]
+		n, odd = n<<4|uint64(digit), odd|uint64(digit)
+	}
+	return n | odd>>4<<32
+}
+
+// hexValues is 16 for what is no lower-case hex digit.
+var hexValues = func() (values [256]uint8) {
+	for c := range values {
+		values[c] = 16
+	}
+	for value, c := range []byte(hexDigits) {
+		values[c] = uint8(value)
+	}
+	return values
+}()
 
 // plainLen is the number of bytes at the front that [plain] is true of.
 func plainLen(s string) int {

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"fmt"
+	"math"
 )
 
 // badLine is what is wrong with a line, in words.
@@ -37,24 +38,21 @@ func parseLine(line []byte, text string, e *Entry) error {
 		return badLine("too short for a line")
 	}
 	crc := checksum(line[:n])
-	var want [len(crcField)]byte
-	if string(append(appendCRC(append(want[:0], crcField[:8]...), crc), `"}`...)) != text[n:] {
+	if tail := text[n:]; tail[:8] != crcField[:8] || tail[16:] != crcField[16:] || hexOf(tail[8:16]) != uint64(crc) {
 		return badLine("checksum does not match")
 	}
 	n -= len(prevField)
-	prev := parser{line: text[n : n+len(prevField)]}
-	prev.want(`,"prev":"`)
-	e.Prev = prev.hex()
-	prev.want(`"`)
-	if prev.bad != "" {
-		return prev.bad
+	prev := hexOf(text[n+9 : n+17])
+	if prev > math.MaxUint32 || text[n:n+9] != prevField[:9] || text[n+17] != '"' {
+		return badLine("no prev of 8 lower-case hex digits")
 	}
-	p := parser{line: text[:n]}
+	e.Prev = uint32(prev)
+	p := parser{line: text} // with what is behind, so that eight bytes can be had
 	p.entry(e)
 	if p.bad != "" {
 		return p.bad
 	}
-	if p.at < n {
+	if p.at != n {
 		return badLine(fmt.Sprintf("unexpected text %d bytes before its end", len(text)-p.at))
 	}
 	e.CRC = crc
@@ -73,24 +71,24 @@ func (p *parser) entry(e *Entry) {
 	p.want(`,"t":`)
 	e.T = p.micros()
 
-	if p.begins(`,"seq"`) && p.skip(`,"seq":`) {
+	if p.has(`,"seq":`) {
 		e.Seq = p.natural()
 		p.check(e.Seq != 0, "zero seq written out")
 		p.ended()
 	}
-	e.Synced = p.optional(`,"synced":`)
-	e.Scope = p.optionalText(`,"scope":`)
-	e.Key = p.optionalText(`,"key":`)
-	e.Model = p.optionalText(`,"model":`)
+	e.Synced = p.optional(p.has(`,"synced":`))
+	e.Scope = p.optionalText(p.has(`,"scope":`))
+	e.Key = p.optionalText(p.has(`,"key":`))
+	e.Model = p.optionalText(p.has(`,"model":`))
 	p.counters(&e.Change)
 	p.usage(&e.Usage)
-	e.Tries = p.optional(`,"tries":`)
-	e.Why = p.optionalText(`,"why":`)
-	e.Ref = p.optionalText(`,"ref":`)
-	e.Evidence = p.optionalText(`,"evidence":`)
-	e.Prices = p.optionalText(`,"prices":`)
-	e.Named = p.flag(`,"named":true`)
-	e.Carried = p.flag(`,"carried":true`)
+	e.Tries = p.optional(p.has(`,"tries":`))
+	e.Why = p.optionalText(p.has(`,"why":`))
+	e.Ref = p.optionalText(p.has(`,"ref":`))
+	e.Evidence = p.optionalText(p.has(`,"evidence":`))
+	e.Prices = p.optionalText(p.has(`,"prices":`))
+	e.Named = p.flag(p.has(`,"named":true`))
+	e.Carried = p.flag(p.has(`,"carried":true`))
 	switch e.Kind {
 	case Limit:
 		e.Cap = p.cap()
@@ -120,17 +118,17 @@ func (p *parser) kind() (k Kind) {
 }
 
 func (p *parser) counters(c *Change) {
-	c.Cost = p.optional(`,"cost":`)
-	c.Requests = p.optional(`,"requests":`)
-	c.Confirmed = p.optional(`,"confirmed":`)
-	c.ConfirmedCost = p.optional(`,"confirmed_cost":`)
-	c.Assumed = p.optional(`,"assumed":`)
-	c.AssumedCost = p.optional(`,"assumed_cost":`)
-	c.Maybe = p.optional(`,"maybe":`)
+	c.Cost = p.optional(p.has(`,"cost":`))
+	c.Requests = p.optional(p.has(`,"requests":`))
+	c.Confirmed = p.optional(p.has(`,"confirmed":`))
+	c.ConfirmedCost = p.optional(p.has(`,"confirmed_cost":`))
+	c.Assumed = p.optional(p.has(`,"assumed":`))
+	c.AssumedCost = p.optional(p.has(`,"assumed_cost":`))
+	c.Maybe = p.optional(p.has(`,"maybe":`))
 }
 
 func (p *parser) usage(u *Usage) {
-	if !p.begins(`,"usage"`) || !p.skip(`,"usage":{`) {
+	if !p.has(`,"usage":{`) {
 		return
 	}
 	more := false
@@ -150,9 +148,11 @@ func (p *parser) member(name string, more *bool) int64 {
 	if !*more {
 		name = name[1:]
 	}
-	n := p.number(name)
-	*more = *more || n != 0
-	return n
+	if !p.skip(name) {
+		return 0
+	}
+	*more = true
+	return p.nonzero()
 }
 
 func (p *parser) cap() *Cap {
@@ -178,13 +178,13 @@ func (p *parser) opening() *Opening {
 	o.LastCRC = p.hex()
 	p.want(`"`)
 	p.ended()
-	o.Carries = p.optional(`,"carries":`)
+	o.Carries = p.optional(p.has(`,"carries":`))
 	if p.skip(`,"balances":[`) {
 		for more := true; more; more = p.skip(`,`) {
 			var b Balance
 			p.want(`{"scope":`)
 			b.Scope = p.text()
-			b.Amount = p.optional(`,"amount":`)
+			b.Amount = p.optional(p.has(`,"amount":`))
 			p.counters(&b.Change)
 			p.want(`}`)
 			o.Balances = append(o.Balances, b)
@@ -200,25 +200,25 @@ func (p *parser) past() *Past {
 		past.Opened = p.micros()
 		p.check(past.Opened != 0, "zero opened written out")
 	}
-	past.Each = p.optional(`,"each":`)
-	past.EachCost = p.optional(`,"each_cost":`)
-	past.Lost = p.optional(`,"lost":`)
-	past.Confirmed = p.optional(`,"confirmed":`)
-	past.ConfirmedCost = p.optional(`,"confirmed_cost":`)
-	past.Assumed = p.optional(`,"assumed":`)
-	past.AssumedCost = p.optional(`,"assumed_cost":`)
-	past.Maybe = p.optional(`,"maybe":`)
-	past.LastCost = p.optional(`,"last_cost":`)
-	past.Held = p.optional(`,"held":`)
-	past.HeldCost = p.optional(`,"held_cost":`)
-	past.Unsent = p.flag(`,"unsent":true`)
+	past.Each = p.optional(p.has(`,"each":`))
+	past.EachCost = p.optional(p.has(`,"each_cost":`))
+	past.Lost = p.optional(p.has(`,"lost":`))
+	past.Confirmed = p.optional(p.has(`,"confirmed":`))
+	past.ConfirmedCost = p.optional(p.has(`,"confirmed_cost":`))
+	past.Assumed = p.optional(p.has(`,"assumed":`))
+	past.AssumedCost = p.optional(p.has(`,"assumed_cost":`))
+	past.Maybe = p.optional(p.has(`,"maybe":`))
+	past.LastCost = p.optional(p.has(`,"last_cost":`))
+	past.Held = p.optional(p.has(`,"held":`))
+	past.HeldCost = p.optional(p.has(`,"held_cost":`))
+	past.Unsent = p.flag(p.has(`,"unsent":true`))
 	if p.skip(`,"evidence":[`) {
 		for more := true; more; more = p.skip(`,`) {
 			var proof Proof
 			p.want(`{"key":`)
 			proof.Key = p.text()
 			p.usage(&proof.Usage)
-			proof.Cost = p.optional(`,"cost":`)
+			proof.Cost = p.optional(p.has(`,"cost":`))
 			p.want(`}`)
 			past.Evidence = append(past.Evidence, proof)
 		}

@@ -48,12 +48,11 @@ func (p *parser) want(text string) {
 	}
 }
 
-// begins reports whether the next field can be that of name, such as
-// `,"seq":`, by its first letter. Most fields of a line are not there: these
-// are passed by for the price of this.
-func (p *parser) begins(name string) bool { return p.next == name[2] }
+// has eats the name of a field, such as `,"seq":`, if it is what comes next.
+// Most fields of a line are not there: the first letter tells most of these.
+func (p *parser) has(name string) bool { return p.next == name[2] && p.skip(name) }
 
-// ended is called behind every value.
+// ended is called behind every value, so that has can do its work.
 func (p *parser) ended() {
 	p.next = 0
 	if rest := p.rest(); len(rest) > 2 {
@@ -61,35 +60,40 @@ func (p *parser) ended() {
 	}
 }
 
-// optional reads an integer that is left out if zero.
-func (p *parser) optional(name string) int64 {
-	if p.begins(name) {
-		return p.number(name)
+// optional reads an integer that is left out if zero. It is small, as are has
+// and skip, so that they become part of their callers.
+func (p *parser) optional(there bool) int64 {
+	if there {
+		return p.nonzero()
 	}
 	return 0
 }
 
-func (p *parser) number(name string) int64 {
-	if !p.skip(name) {
-		return 0
-	}
+func (p *parser) nonzero() int64 {
 	n := p.integer()
 	p.check(n != 0, "zero written out")
 	return n
 }
 
 // flag reads a field that is left out if false.
-func (p *parser) flag(name string) bool {
-	if !p.begins(name) || !p.skip(name) {
-		return false
+func (p *parser) flag(there bool) bool {
+	if there {
+		p.ended()
 	}
-	p.ended()
-	return true
+	return there
 }
 
 func (p *parser) integer() int64 {
-	negative := p.skip("-")
+	negative := p.minus()
 	return p.signed(negative, p.natural())
+}
+
+func (p *parser) minus() bool {
+	if rest := p.rest(); rest == "" || rest[0] != '-' {
+		return false
+	}
+	p.at++
+	return true
 }
 
 func (p *parser) signed(negative bool, n uint64) int64 {
@@ -106,92 +110,64 @@ func (p *parser) signed(negative bool, n uint64) int64 {
 }
 
 func (p *parser) natural() uint64 {
-	s, n, i := p.rest(), uint64(0), 0
-	for len(s)-i >= 8 {
-		w := load8(s[i:])
-		if !digits8(w) {
-			break
-		}
-		n = n*1e8 + value8(w)
-		i += 8
-	}
-	for ; i < len(s) && s[i]-'0' <= 9; i++ {
-		n = n*10 + uint64(s[i]-'0')
-	}
-	if i == 0 || i > 1 && s[0] == '0' {
+	s := p.rest()
+	n, count := digits(s)
+	if count == 0 || count > 1 && s[0] == '0' {
 		p.fail("not a plain number")
 		return 0
 	}
-	if i > 19 { // as long a number always fits, a longer one may not
+	if count > 19 { // as long a number always fits, a longer one may not
 		var err error
-		if n, err = strconv.ParseUint(s[:i], 10, 64); err != nil {
+		if n, err = strconv.ParseUint(s[:count], 10, 64); err != nil {
 			p.fail("number overflows 64 bits")
 			return 0
 		}
 	}
-	p.at += i
+	p.at += count
 	return n
 }
 
 // micros reads Unix seconds with up to six decimals.
 func (p *parser) micros() int64 {
-	negative := p.skip("-")
-	seconds := p.natural()
-	high, micros := bits.Mul64(seconds, 1e6)
-	p.check(high == 0, "time overflows 64 bits")
-	if p.skip(".") {
-		s, unit, i := p.rest(), uint64(1e6), 0
-		decimals := uint64(0)
-		for ; i < len(s) && i <= 6 && s[i]-'0' <= 9; i++ {
-			decimals = decimals*10 + uint64(s[i]-'0')
-			unit /= 10
-		}
-		if i == 0 || s[i-1] == '0' {
-			p.fail("decimals that end in zero")
+	negative := p.minus()
+	high, micros := bits.Mul64(p.natural(), 1e6)
+	p.check(high == 0, "time out of range")
+	if rest := p.rest(); len(rest) > 0 && rest[0] == '.' {
+		decimals, count := digits(rest[1:])
+		if count == 0 || count > 6 || rest[count] == '0' {
+			p.fail("not one to six decimals, the last no zero")
 			return 0
 		}
 		var carry uint64
-		micros, carry = bits.Add64(micros, decimals*unit, 0)
-		p.check(carry == 0 && i <= 6, "time out of range")
-		p.at = min(p.at+i, len(p.line))
+		micros, carry = bits.Add64(micros, decimals*pow10[6-count], 0)
+		p.check(carry == 0, "time out of range")
+		p.at += 1 + count
 	}
 	return p.signed(negative, micros)
 }
 
 func (p *parser) hex() uint32 {
-	s := p.rest()
-	if len(s) < 8 {
-		p.fail("not 8 hex digits")
+	n := uint64(math.MaxUint64)
+	if s := p.rest(); len(s) >= 8 {
+		n = hexOf(s[:8])
+	}
+	if n > math.MaxUint32 {
+		p.fail("not 8 lower-case hex digits")
 		return 0
 	}
-	var n uint32
-	for i := range 8 {
-		switch c := s[i]; {
-		case c-'0' <= 9:
-			n = n<<4 | uint32(c-'0')
-		case c-'a' <= 5:
-			n = n<<4 | uint32(c-'a'+10)
-		default:
-			p.fail("not 8 lower-case hex digits")
-			return 0
-		}
-	}
 	p.at += 8
-	return n
+	return uint32(n)
 }
 
 // optionalText reads a string that is left out if empty.
-func (p *parser) optionalText(name string) string {
-	if p.begins(name) {
-		return p.named(name)
+func (p *parser) optionalText(there bool) string {
+	if there {
+		return p.nonempty()
 	}
 	return ""
 }
 
-func (p *parser) named(name string) string {
-	if !p.skip(name) {
-		return ""
-	}
+func (p *parser) nonempty() string {
 	s := p.text()
 	p.check(s != "", "empty string written out")
 	return s
