@@ -173,6 +173,7 @@ func sound(t *testing.T, mem *disk.Mem, what ...any) budget.Report {
 	b, err := openFiles(t, mem)
 	require.NoError(t, err, what...)
 	report := b.Report()
+	require.NoError(t, b.SetLimit(t.Context(), budget.Limit{Unit: budget.TokenUnit, Unlimited: true})) // what is left of it may be used up
 	settle(t, reserve(t, b, 1, 0), 1)
 	require.NoError(t, b.Close())
 	check()
@@ -471,4 +472,69 @@ func TestRepairIsCutShort(t *testing.T) { // Rule 6, 8, 12
 			}
 		}
 	}
+}
+
+// Whatever a disk does to the segments: a repair refuses and touches nothing, or
+// leaves a book that is in order and goes on, with no fact in it that was not
+// there and no byte gone.
+func TestRepairByChance(t *testing.T) { // Rule 6
+	was := sample(t)
+	rng := rand.New(rand.NewPCG(*crashFirst, 7))
+	refused := 0
+	for n := range *crashSeeds / 4 {
+		bad := was
+		for range 1 + rng.IntN(4) {
+			name := []string{oldest, middle, newest, newest, newest}[rng.IntN(5)]
+			bad = bad.with(name, func(b []byte) []byte {
+				if len(b) == 0 {
+					return b
+				}
+				at, size := rng.IntN(len(b)), rng.IntN(400)
+				end := min(at+size, len(b))
+				switch rng.IntN(9) {
+				case 0:
+					return slices.Concat(b[:at], b[end:])
+				case 1:
+					return slices.Concat(b[:at], make([]byte, size), b[at:])
+				case 2:
+					return slices.Concat(b[:end], b[at:])
+				case 3:
+					clear(b[at:end])
+				case 4:
+					other := was[middle]
+					return slices.Concat(b[:at], other[rng.IntN(len(other)):], b[at:])
+				case 5:
+					if rng.IntN(4) == 0 {
+						return b[:at]
+					}
+				}
+				b[at] ^= 1 << rng.IntN(8)
+				return b
+			})
+		}
+		mem := bad.mem(t)
+		r, err := repair(mem)
+		after := filesOf(t, mem)
+		if err != nil {
+			require.ErrorIs(t, err, journal.ErrIrreparable, n)
+			require.Equal(t, map[string][]byte(bad), map[string][]byte(after), n)
+			refused++
+			continue
+		}
+		gone := map[string]string{r.Segment: r.Original}
+		for _, a := range r.Aside {
+			gone[a.Name] = a.Now
+		}
+		for name, content := range bad {
+			if now, moved := gone[name]; moved {
+				name = now
+			}
+			require.Equal(t, string(content), string(after[name]), "%d: %s", n, name)
+		}
+		if r.Segment != "" { // else opening cuts what is torn
+			requireSubset(t, facts(t, was[newest]), facts(t, after[newest]), fmt.Sprint("damage ", n))
+		}
+		sound(t, mem, n)
+	}
+	require.Less(t, refused, max(2, *crashSeeds/8), "most can be repaired")
 }
