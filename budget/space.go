@@ -28,7 +28,7 @@ func (b *Book) checkSpace() {
 	before := b.space.low
 	b.space.low = nil
 	if err := b.space.journal.Low(); err != nil {
-		b.space.low = fmt.Errorf("budget: nothing more is admitted: %w", err)
+		b.space.low = fmt.Errorf("budget: open calls can be closed, and none admitted: %w", err)
 		b.freed = b.freed || before == nil
 	}
 }
@@ -38,7 +38,7 @@ func (b *Book) tellSpace() {
 	switch low := b.space.low; {
 	case low != nil && !b.space.told:
 		b.space.told = true
-		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "the disk is full; calls are closed and none admitted", slog.Any("error", low))
+		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "the disk is full: open calls can be closed, and none admitted until there is room")
 	case low == nil && b.space.told:
 		b.space.told = false
 		b.logger.LogAttrs(b.ctx, slog.LevelWarn, "the disk has room again; calls are admitted")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/tollbook/tollbook/journal/disk"
@@ -42,6 +43,14 @@ func (f *File) Low() error {
 	return f.low
 }
 
+// Low reports whether a journal has nothing in reserve: its disk was full when
+// it was written last, or it is a copy that left the ballast out. It may be
+// asked of a journal in use. See [File.Low].
+func (d Dir) Low() (bool, error) {
+	names, numbers, err := listSegments(d.fs(), d.Path)
+	return err == nil && len(numbers) > 0 && !slices.Contains(names, ballastName), err
+}
+
 // keepBallast makes the ballast grow with the newest segment, in few steps:
 // after a crash, a copy of that segment has to fit into the room of it.
 func (f *File) keepBallast() {
@@ -72,8 +81,7 @@ func (f *File) makeBallast() {
 
 func (f *File) lowOn(size int64, cause error) {
 	f.tried = time.Now()
-	f.low = fmt.Errorf("%w: %s has no room to spare, so calls are closed and none admitted; free %d MiB, and it goes on: %w",
-		ErrFull, f.dir, size>>20+1, cause)
+	f.low = fmt.Errorf("%w: no room to spare in %s, free %d MiB: %w", ErrFull, f.dir, size>>20+1, cause)
 }
 
 // allocate makes the ballast at least size bytes long, or leaves it as it is.
@@ -122,7 +130,7 @@ func (f *File) release(cause error) bool {
 // inRoom does something once more without the ballast if the disk is full.
 func (f *File) inRoom(do func() error) error {
 	err := do()
-	if disk.IsFull(err) && f.release(err) {
+	if disk.IsFull(err) && f.poison == nil && f.release(err) {
 		err = do()
 	}
 	return err

@@ -46,13 +46,15 @@ func TestFullDiskUsesTheBallast(t *testing.T) { // Rule 10, 11
 		f := openSmall(t, mem)
 		require.NoError(t, f.Low(), "nothing is said before the first segment")
 		pos := put(t, f, rotate(t, f, 0), reserve("a", 1))
+		low, err := Dir{Path: "book", FS: mem}.Low()
+		require.NoError(t, err)
+		require.False(t, low)
 		room := sizeOf(t, mem, ballastName)
 		require.Greater(t, room, f.synced)
 		require.NoError(t, f.Low())
 
 		takeRoom(mem)
 		want := []string{"open", "a"}
-		var err error
 		for {
 			var next Pos
 			if next, err = f.Append(ctx, pos, batch(reserve("b", 1))); err != nil {
@@ -61,6 +63,9 @@ func TestFullDiskUsesTheBallast(t *testing.T) { // Rule 10, 11
 			pos, want = next, append(want, "b")
 			require.ErrorIs(t, f.Low(), ErrFull)
 			require.EqualValues(t, -1, sizeOf(t, mem, ballastName))
+			low, err := Dir{Path: "book", FS: mem}.Low()
+			require.NoError(t, err)
+			require.True(t, low)
 			require.False(t, f.Due(0), "a rotation would take the room of closes")
 		}
 		require.ErrorIs(t, err, ErrFull)
@@ -70,7 +75,7 @@ func TestFullDiskUsesTheBallast(t *testing.T) { // Rule 10, 11
 
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, f.Low(), ErrFull, "there is still none")
-		require.ErrorContains(t, f.Low(), "book has no room to spare, so calls are closed and none admitted; free 1 MiB")
+		require.ErrorContains(t, f.Low(), "journal: disk full: no room to spare in book, free 1 MiB: ")
 		mem.SetCapacity(-1)
 		require.ErrorIs(t, f.Low(), ErrFull, "it was looked for a moment ago")
 		time.Sleep(retryBallast)

@@ -214,12 +214,12 @@ func (f *File) ready(ctx context.Context) error {
 
 // write makes lines durable, on a full disk in the room of the ballast.
 func (f *File) write(lines []byte) error {
-	err := f.writeOnce(lines)
-	if errors.Is(err, ErrFull) && f.release(err) {
-		err = f.writeOnce(lines)
-	}
+	err := f.inRoom(func() error { return f.writeOnce(lines) })
 	if err == nil {
 		f.keepBallast()
+	}
+	if f.poison == nil {
+		err = full(err)
 	}
 	return err
 }
@@ -271,7 +271,7 @@ func (f *File) cutBack(full error) error {
 	if err != nil {
 		return f.fail(errors.Join(full, err))
 	}
-	return fmt.Errorf("%w: %w", ErrFull, full)
+	return full
 }
 
 // fail poisons the journal.

@@ -22,7 +22,7 @@ type Pruned struct {
 // older than keepFrom, and never the newest two. No balance changes by that,
 // since each segment begins with what the ones before add up to.
 //
-// It needs no lock and no room on the disk, and can run beside a writer and
+// It needs no lock and no room on the disk but that of the ballast, and can run beside a writer and
 // beside readers; a reader that has not come to the pruned segments yet starts
 // over or fails with [ErrConflict]. Nothing is removed unless the newest
 // segment can be read, and a segment that is damaged, or not the one its
@@ -118,7 +118,11 @@ func (p *Pruned) remove(d Dir, name string) error {
 		p.Bytes += size
 		file.Close()
 	}
-	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := fsys.Remove(path)
+	if disk.IsFull(err) && fsys.Remove(filepath.Join(d.Path, ballastName)) == nil { // some file systems write to remove
+		err = fsys.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("journal: prune %s: %w", name, err)
 	}
 	return nil

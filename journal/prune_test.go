@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -221,6 +222,28 @@ func TestPruneRefuses(t *testing.T) { // Rule 15
 	_, err := Dir{Path: dir}.Prune(day(99))
 	require.ErrorIs(t, err, ErrCorrupt, "a gap")
 	require.FileExists(t, filepath.Join(dir, "000001.jsonl"))
+}
+
+// A file system that needs room to remove a file gets it.
+func TestPruneOnAFullDisk(t *testing.T) { // Rule 11
+	fsys, dir := disk.OS(), days(t, 4)
+	full := true
+	failing := disk.Failing(fsys, func(op disk.Op) disk.Fault {
+		switch {
+		case op.Kind != disk.OpRemove:
+		case strings.HasSuffix(op.Name, ballastName):
+			full = false
+		case full:
+			return disk.Fault{Err: syscall.ENOSPC}
+		}
+		return disk.Fault{}
+	})
+	f := open(t, dir)
+	addDay(t, f, 4)
+	require.NoError(t, f.Close())
+	pruned, err := Dir{Path: dir, FS: failing}.Prune(day(99))
+	require.NoError(t, err)
+	require.Equal(t, 2, pruned.Left)
 }
 
 // The disk fails at every operation. What is left opens without a gap, and a

@@ -70,6 +70,7 @@ type statusJSON struct {
 	Book string `json:"book"`
 	bookJSON
 	Requests     int64             `json:"requests"` // attempts that left, or may have left
+	Low          bool              `json:"low"`      // the disk was full, and no call is admitted until there is room
 	Items        int               `json:"items"`
 	Done         int               `json:"done"`
 	Failed       int               `json:"failed"`
@@ -101,8 +102,8 @@ type shardJSON struct {
 }
 
 // status prints where a book and its shards stand.
-func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, asJSON bool) {
-	v := statusJSON{Book: r.Book, bookJSON: toBookJSON(r), Requests: r.Requests, Reservations: []reservationJSON{}, Shards: []shardJSON{}}
+func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, low, asJSON bool) {
+	v := statusJSON{Book: r.Book, bookJSON: toBookJSON(r), Requests: r.Requests, Low: low, Reservations: []reservationJSON{}, Shards: []shardJSON{}}
 	for _, o := range r.Open {
 		v.Reservations = append(v.Reservations, reservationJSON(o))
 	}
@@ -119,6 +120,9 @@ func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, asJSON bo
 		return
 	}
 
+	if low {
+		u.say("low on space: the book has nothing in reserve, and admits no call until there is room")
+	}
 	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "book\t%s\n", v.Book)
 	for _, l := range r.Limits {

@@ -30,7 +30,11 @@ then cursors may lag a second behind.`,
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			ui.status(&report, shards, asJSON)
+			low, err := journal.Dir{Path: bookOf(args[0])}.Low()
+			if err != nil {
+				return err
+			}
+			ui.status(&report, shards, low, asJSON)
 			return errors.Join(pinErr, pin.witness(args[0], &report))
 		},
 	}
