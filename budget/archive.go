@@ -149,8 +149,9 @@ func (h *life) pack(dst []byte, base int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(h.account.number))
 	dst = binary.AppendVarint(dst, h.closed-base)
 	dst = binary.AppendVarint(dst, h.closed-h.opened)
-	all, which := h.figures(), uint64(0)
-	figures := all[:]
+	var all [figureCount]int64
+	h.figures(&all)
+	figures, which := all[:], uint64(0)
 	if all[7]|all[8]|all[9]|all[10]|all[11]|all[12]|all[13]|all[14]|all[15]|all[16]|all[17]|all[18]|all[19] == 0 {
 		figures = figures[:7] // as for most
 	}
@@ -237,11 +238,13 @@ const figureCount = 20
 
 // figures are the numbers of a life, the usual ones first, and each less what it
 // usually is by the others: most are zero then. They wrap around as they must.
-func (h *life) figures() [figureCount]int64 {
+func (h *life) figures(f *[figureCount]int64) {
 	s, u := &h.sum, &h.usage
-	return [...]int64{h.each, u.In, u.Out, h.eachCost, s.ConfirmedCost, u.Cached, u.Reasoning, u.Write,
-		h.tries - 1, h.lost, s.Requests - h.tries, s.Confirmed - u.In - u.Out, s.Assumed, s.AssumedCost, s.Maybe,
-		s.Amount - s.Confirmed - s.Assumed, s.Cost - s.ConfirmedCost - s.AssumedCost, h.lastCost, h.held - h.each, h.heldCost - h.eachCost}
+	f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7] = h.each, u.In, u.Out, h.eachCost, s.ConfirmedCost, u.Cached, u.Reasoning, u.Write
+	f[8], f[9] = h.tries-1, h.lost
+	f[10], f[11], f[12], f[13], f[14] = s.Requests-h.tries, s.Confirmed-u.In-u.Out, s.Assumed, s.AssumedCost, s.Maybe
+	f[15], f[16] = s.Amount-s.Confirmed-s.Assumed, s.Cost-s.ConfirmedCost-s.AssumedCost
+	f[17], f[18], f[19] = h.lastCost, h.held-h.each, h.heldCost-h.eachCost
 }
 
 func (h *life) setFigures(f *[figureCount]int64) {

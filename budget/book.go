@@ -80,6 +80,7 @@ type Book struct {
 	space     space
 	notBefore journal.Pos // of a rotation, after one that failed
 	inHand    []*op       // what the leader has to answer still
+	toLog     []closedOp  // of what has its answer
 	orphans   []Orphan
 	broken    error                  // why nothing more is admitted
 	mourned   bool                   // and that was logged

@@ -40,6 +40,10 @@ func (l *ledger) find(rid string) *hold {
 	case r.isHold():
 		return l.holds[r.index()]
 	}
+	return l.copyOf(hash, r)
+}
+
+func (l *ledger) copyOf(hash uint64, r ref) *hold {
 	return &hold{hash: hash, at: r, life: l.closed.get(r, l.numbered)}
 }
 
@@ -110,7 +114,7 @@ func (l *ledger) rest() {
 			continue // open again, or gone already
 		}
 		if r := l.closed.add(&h.life); !l.rids.replace(h.hash, h.at, r) {
-			l.closed.setGone(&hold{at: r, life: h.life}, true) // its rid has a new life
+			l.closed.setGone(l.copyOf(h.hash, r), true) // its rid has a new life
 		}
 		l.leave(h)
 	}

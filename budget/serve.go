@@ -47,30 +47,34 @@ func (b *Book) serve(batch []*op) {
 // answer ends the ops of a batch that is durable. What there is to log of them
 // is logged when all have their answers.
 func (b *Book) answer() {
-	var closed []closedOp
-	end := func(o *op) {
-		if b.worthLogging(o) {
-			closed = append(closed, closedOp{o.kind, o.receipt})
-		}
-		o.answer()
-	}
 	for i, o := range b.inHand {
 		if o.waitsAt == nil {
-			end(o)
+			b.end(o)
 		}
 		b.inHand[i] = nil
 	}
-	b.waiting = slices.DeleteFunc(b.waiting, func(o *op) bool {
-		if !o.ready {
-			return false
-		}
-		o.leave()
-		end(o)
-		return true
-	})
+	if len(b.waiting) > 0 {
+		b.waiting = slices.DeleteFunc(b.waiting, func(o *op) bool {
+			if !o.ready {
+				return false
+			}
+			o.leave()
+			b.end(o)
+			return true
+		})
+	}
+	closed := b.toLog
+	b.toLog = closed[:0] // first: a log handler may panic
 	for _, c := range closed {
 		b.log(c)
 	}
+}
+
+func (b *Book) end(o *op) {
+	if b.worthLogging(o) {
+		b.toLog = append(b.toLog, closedOp{o.kind, o.receipt})
+	}
+	o.answer()
 }
 
 // again sorts a batch whose append failed with err (nil: others wrote first).
