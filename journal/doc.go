@@ -15,5 +15,6 @@
 //
 // To read the source, begin with entry.go (what is stored), line.go (as what),
 // chain.go (in which order), file.go (how it is appended), rotate.go and
-// recover.go (how a segment begins and what a crash leaves).
+// recover.go (how a segment begins and what a crash leaves); then segment.go and
+// blocks.go (how it is read, line by line and on all cores).
 package journal

@@ -293,7 +293,7 @@ func (f *File) Due(carried int) bool {
 // Entries yields what stands after a position, in order and without seals. A
 // position before the newest segment, such as 0, yields that segment from its
 // open entry, which makes whatever was known before superfluous. What is
-// appended after the call is not yielded.
+// appended after the call is not yielded. For strings, see [Dir.Newest].
 func (f *File) Entries(ctx context.Context, after Pos) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		f.mu.Lock()
@@ -330,7 +330,15 @@ func (f *File) newest(number int64, visit func(*Entry) error) error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	return errors.Join(s.each(visit), s.close())
+	err = s.batches(func(entries []Entry) error {
+		for i := range entries {
+			if err := visit(&entries[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return errors.Join(err, s.close())
 }
 
 // Close seals the newest segment and gives the lock back. Calls that come
