@@ -177,6 +177,7 @@ func (w *world) sameReceipt(t *ticket, r budget.Receipt, err error) {
 // step is one thing that happens in the life of a process. It reports whether
 // the life goes on.
 func (w *world) step() bool {
+	time.Sleep(300 * time.Millisecond) // of the bubble's time: a full disk is looked at again
 	switch n := w.rng.IntN(100); {
 	case n < 70:
 		w.make(w.any(nil))
