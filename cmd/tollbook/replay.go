@@ -75,12 +75,6 @@ func (f *ledgerFold) path(path string, stdin io.Reader) error {
 	return f.lines(path, file)
 }
 
-func (f *ledgerFold) add(entries []journal.Entry) {
-	for i := range entries {
-		f.audit.Add(&entries[i])
-	}
-}
-
 // lines folds a ledger as it stands. A last line that is neither whole nor
 // ended was being written, or its writer was killed: it is no fact yet.
 func (f *ledgerFold) lines(name string, r io.Reader) error {
@@ -88,7 +82,7 @@ func (f *ledgerFold) lines(name string, r io.Reader) error {
 		bad, _ := errors.AsType[*journal.CorruptError](err)
 		switch {
 		case err == nil:
-			f.add(entries)
+			f.audit.AddAll(entries)
 		case bad == nil:
 			return err
 		case bad.Unfinished:
@@ -113,7 +107,7 @@ func (f *ledgerFold) book(state string) error {
 		case err != nil:
 			return notBook(state, err)
 		}
-		f.add(entries)
+		f.audit.AddAll(entries)
 	}
 	if empty {
 		return notBook(state, errNoSegments)

@@ -49,11 +49,7 @@ is in use. Damage or any violation exits 5.`,
 func verifyBook(dir journal.Dir) (bytes journal.Audit, entries *budget.Audit, err error) {
 	for range 10 {
 		entries = budget.NewAudit()
-		bytes, err = dir.VerifyEntries(func(batch []journal.Entry) {
-			for i := range batch {
-				entries.Add(&batch[i])
-			}
-		})
+		bytes, err = dir.VerifyEntries(entries.AddAll)
 		if !errors.Is(err, journal.ErrConflict) {
 			break
 		}
