@@ -3,6 +3,7 @@ package budget
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tollbook/tollbook/journal"
 )
@@ -17,6 +18,10 @@ type Repaired struct {
 	// been more, behind the last that is left.
 	Silent  uint64
 	Endless bool
+	// Raised are the limits that must have been raised by what was lost, each
+	// as low as it can have been. They are in force: set them to what they
+	// ought to be.
+	Raised []Limit
 }
 
 // Repair makes a damaged book in directory dir one that can be opened, deleting
@@ -27,12 +32,19 @@ type Repaired struct {
 // It may be called for any book that is not in use; one that is in order is not
 // changed.
 func Repair(dir string, opts journal.FileOptions) (Repaired, error) {
-	r, err := journal.Repair(dir, opts, func() journal.Fold { return &refold{newLedger()} })
+	var fold *refold
+	r, err := journal.Repair(dir, opts, func() journal.Fold {
+		fold = &refold{ledger: newLedger()}
+		return fold
+	})
 	if err != nil {
 		return Repaired{Repaired: r}, fmt.Errorf("budget: repair: %w", err)
 	}
 	repaired := Repaired{Repaired: r}
 	repaired.reckon()
+	if fold != nil {
+		repaired.Raised = fold.inForce()
+	}
 	return repaired, nil
 }
 
@@ -67,23 +79,28 @@ func (r *Repaired) reckon() {
 }
 
 // refold is the fold of a book that has lost entries.
-type refold struct{ *ledger }
+type refold struct {
+	*ledger
+	raises []journal.Entry
+}
 
 // Keep folds an entry that is to stand in the repaired book.
-func (r refold) Keep(e *journal.Entry) ([]journal.Entry, error) {
+func (r *refold) Keep(e *journal.Entry) ([]journal.Entry, error) {
 	if !e.Carried && e.T < r.last {
 		return nil, errors.New("its time is before that of an entry before it")
 	}
 	if err := r.fold(e); err != nil {
 		return nil, err
 	}
-	return append(r.raised(e), *e), nil
+	limits := r.raised(e)
+	r.raises = append(r.raises, limits...)
+	return append(limits, *e), nil
 }
 
 // raised returns the limits without which e would not have been admitted: that
 // they were raised is among what was lost. No more is said than must have been
 // true.
-func (r refold) raised(e *journal.Entry) (limits []journal.Entry) {
+func (r *refold) raised(e *journal.Entry) (limits []journal.Entry) {
 	if e.Kind != journal.Reserve && e.Kind != journal.Extend || e.Carried {
 		return nil
 	}
@@ -98,7 +115,19 @@ func (r refold) raised(e *journal.Entry) (limits []journal.Entry) {
 	return limits
 }
 
+// inForce returns those of the limits in force that were raised here.
+func (r *refold) inForce() (raised []Limit) {
+	for _, l := range r.limits() {
+		if slices.ContainsFunc(r.raises, func(e journal.Entry) bool {
+			return e.Scope == l.Scope && e.Cap.Kind == l.Unit.String() && e.Cap.Max == l.Max
+		}) {
+			raised = append(raised, l)
+		}
+	}
+	return raised
+}
+
 // Snapshot returns what a segment behind the entries kept so far begins with.
-func (r refold) Snapshot() []journal.Entry {
+func (r *refold) Snapshot() []journal.Entry {
 	return r.snapshot(r.last, r.last-minHorizon.Microseconds())
 }

@@ -289,6 +289,7 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 		net, missing   int64
 		silent         uint64
 		aside, damaged []string
+		raised         []budget.Limit
 	}{
 		{name: "nothing wrong", files: was, net: healthy.Net},
 		{name: "torn only", files: was.with(newest, func(b []byte) []byte { return append(b[:bytes.Index(b, []byte(`{"ev":"seal"`))], "torn"...) }), net: healthy.Net},
@@ -301,7 +302,7 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 		{name: "a line that is not there", files: was.with(newest, cut(reserveE)), net: healthy.Net - 30, missing: 30, silent: 1,
 			lost: []string{"", "whole settle e 0", "whole adjust e -10"}, damaged: []string{newest}},
 		{name: "a raised limit", files: was.with(newest, destroy(`"max":9000`)), net: healthy.Net, silent: 1,
-			lost: []string{""}, damaged: []string{newest}},
+			lost: []string{""}, damaged: []string{newest}, raised: []budget.Limit{budget.Tokens(1795)}},
 		{name: "a block of NULs between two lines", files: was.with(newest, func(b []byte) []byte {
 			from, _ := lineOf(t, b, reserveD)
 			return slices.Concat(b[:from], make([]byte, 4096), b[from:])
@@ -343,6 +344,7 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 			}
 			require.Equal(t, c.lost, lost)
 			require.Equal(t, []any{c.missing, c.silent, false}, []any{r.Missing, r.Silent, r.Endless})
+			require.Equal(t, c.raised, r.Raised)
 			after := filesOf(t, mem)
 			for name, suffix := range map[string]string{oldest: "", middle: "", newest: ""} {
 				if slices.Contains(c.aside, name) {

@@ -14,7 +14,8 @@
 // lines and of their order, and never repaired by itself.
 //
 // To read the source, begin with entry.go (what is stored), line.go (as what),
-// chain.go (in which order), file.go (how it is appended), rotate.go and
-// recover.go (how a segment begins and what a crash leaves); then segment.go and
-// blocks.go (how it is read, line by line and on all cores).
+// chain.go (in which order), file.go (how it is appended), rotate.go, open.go
+// and recover.go (how a segment begins and what a crash leaves); then segment.go
+// and blocks.go (how it is read, line by line and on all cores), ballast.go (a
+// full disk), repair.go and salvage.go (damage).
 package journal

@@ -99,6 +99,9 @@ func (u *ui) repaired(r *budget.Repaired, gone int64, asJSON bool) {
 		}
 		u.line("original %s", r.Original)
 	}
+	for _, l := range r.Raised {
+		u.line("limit %s", raisedText(l))
+	}
 	for _, a := range r.Aside {
 		why := ""
 		if a.Reason != "" {
@@ -114,6 +117,15 @@ func (u *ui) repaired(r *budget.Repaired, gone int64, asJSON bool) {
 		u.say("the net may be too low by what was lost%s", silentText(r))
 		u.hint("compare the book with the provider's usage report, which is the judge; calls whose close was lost are charged what they held")
 	}
+}
+
+// raisedText is such a limit in one line.
+func raisedText(l budget.Limit) string {
+	scope := ""
+	if l.Scope != "" {
+		scope = " on " + l.Scope
+	}
+	return amountText(l.Unit, l.Max) + scope + ": it must have been raised to at least that by what was lost; set it anew"
 }
 
 // lossText is a loss in one line.
@@ -173,6 +185,7 @@ type repairJSON struct {
 	Kept     int64       `json:"kept"`
 	Moved    int64       `json:"moved"`
 	Lost     []lostJSON  `json:"lost"`
+	Raised   []raiseJSON `json:"raised"` // limits that must have been raised by what was lost
 	Aside    []asideJSON `json:"aside"`
 	Missing  int64       `json:"missing"` // tokens that are known to be, from the net
 	Silent   uint64      `json:"silent"`  // lost entries of which nothing can be read
@@ -196,6 +209,12 @@ type entryJSON struct {
 	Amount int64  `json:"amount"`
 }
 
+type raiseJSON struct {
+	Scope string `json:"scope"`
+	Unit  string `json:"unit"`
+	Max   int64  `json:"max"`
+}
+
 type asideJSON struct {
 	Segment string `json:"segment"`
 	Now     string `json:"now"`
@@ -204,7 +223,7 @@ type asideJSON struct {
 
 func toRepairJSON(r *budget.Repaired, gone int64) repairJSON {
 	v := repairJSON{Segment: r.Segment, Original: r.Original, Begun: r.Begun, Kept: r.Kept, Moved: r.Moved,
-		Lost: []lostJSON{}, Aside: []asideJSON{}, Missing: r.Missing, Gone: gone, Silent: r.Silent, Endless: r.Endless}
+		Lost: []lostJSON{}, Raised: []raiseJSON{}, Aside: []asideJSON{}, Missing: r.Missing, Gone: gone, Silent: r.Silent, Endless: r.Endless}
 	if r.Damage != nil {
 		v.Line, v.Offset, v.Reason = r.Damage.Line, r.Damage.Offset, r.Damage.Reason
 	}
@@ -214,6 +233,9 @@ func toRepairJSON(r *budget.Repaired, gone int64) repairJSON {
 			j.Entries = append(j.Entries, entryJSON{e.Kind.String(), e.RID, e.Amount})
 		}
 		v.Lost = append(v.Lost, j)
+	}
+	for _, l := range r.Raised {
+		v.Raised = append(v.Raised, raiseJSON{l.Scope, l.Unit.String(), l.Max})
 	}
 	for _, a := range r.Aside {
 		v.Aside = append(v.Aside, asideJSON{a.Name, a.Now, a.Reason})
