@@ -30,22 +30,22 @@ type Repaired struct {
 // whose close was lost is open again, and charged as any orphan.
 //
 // It may be called for any book that is not in use; one that is in order is not
-// changed.
+// changed. After an error, Repaired says what was done and lost before.
 func Repair(dir string, opts journal.FileOptions) (Repaired, error) {
 	var fold *refold
 	r, err := journal.Repair(dir, opts, func() journal.Fold {
 		fold = &refold{ledger: newLedger()}
 		return fold
 	})
-	if err != nil {
-		return Repaired{Repaired: r}, fmt.Errorf("budget: repair: %w", err)
-	}
 	repaired := Repaired{Repaired: r}
 	repaired.reckon()
-	if fold != nil {
+	if r.Segment != "" {
 		repaired.Raised = fold.inForce()
 	}
-	return repaired, nil
+	if err != nil {
+		err = fmt.Errorf("budget: repair: %w", err)
+	}
+	return repaired, err
 }
 
 // reckon adds up what the lost entries say. What a reservation lost is the sum

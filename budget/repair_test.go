@@ -426,7 +426,7 @@ func TestRepairIsCutShort(t *testing.T) { // Rule 6, 8, 12
 	from, _ := lineOf(t, was[newest], `"rid":"d","amount":1500`)
 	bad := was.with(newest, func(b []byte) []byte { b[from+30] ^= 1; return b }).with(oldest, func(b []byte) []byte { return b[:100] })
 	whole := bad.mem(t)
-	_, err := repair(whole)
+	all, err := repair(whole)
 	require.NoError(t, err)
 	repaired := filesOf(t, whole)
 	errDisk := errors.New("disk fails")
@@ -441,7 +441,7 @@ func TestRepairIsCutShort(t *testing.T) { // Rule 6, 8, 12
 			for seed := range seeds {
 				mem := bad.mem(t)
 				next := mem
-				_, err := repair(disk.Failing(mem, func(op disk.Op) disk.Fault {
+				r, err := repair(disk.Failing(mem, func(op disk.Op) disk.Fault {
 					switch {
 					case op.N != n:
 					case how == "crash":
@@ -457,6 +457,14 @@ func TestRepairIsCutShort(t *testing.T) { // Rule 6, 8, 12
 				}))
 				done = err == nil && next == mem
 				found := filesOf(t, next)
+				if next == mem { // whatever was done is told
+					require.Equal(t, string(found[newest]) != string(bad[newest]), r.Segment != "", "%s at %d: %v", how, n, err)
+					require.Equal(t, found[oldest] == nil, len(r.Aside) > 0, "%s at %d: %v", how, n, err)
+					if r.Segment != "" {
+						r.Repaired, all.Repaired = journal.Repaired{}, journal.Repaired{}
+						require.Equal(t, all, r)
+					}
+				}
 				if string(found[newest]) != string(bad[newest]) {
 					require.Equal(t, string(repaired[newest]), string(found[newest]), "%s at %d", how, n)
 					require.Equal(t, string(bad[newest]), string(found[newest+".damaged"]), "%s at %d", how, n)

@@ -28,32 +28,41 @@ type Pruned struct {
 // segment can be read, and a segment that is damaged, or not the one its
 // successor follows, is never removed: both are a [*CorruptError]. After an
 // error, Pruned says what had gone before.
-func (d Dir) Prune(keepFrom time.Time) (Pruned, error) {
+func (d Dir) Prune(keepFrom time.Time) (pruned Pruned, err error) {
+	for range 10 { // somebody else may prune as well
+		if err = d.prune(&pruned, keepFrom); !errors.Is(err, ErrConflict) {
+			break
+		}
+	}
+	return pruned, err
+}
+
+func (d Dir) prune(pruned *Pruned, keepFrom time.Time) error {
 	fsys := d.fs()
 	names, numbers, err := listSegments(fsys, d.Path)
 	if err != nil {
-		return Pruned{}, fmt.Errorf("journal: %w", err)
+		return fmt.Errorf("journal: %w", err)
 	}
-	pruned := Pruned{Left: len(numbers)}
+	pruned.Left = len(numbers)
 	if hole := gap(numbers); hole > 0 {
-		return pruned, missingSegment(hole)
+		return missingSegment(hole)
 	}
 	if len(numbers) == 0 {
-		return pruned, nil
+		return nil
 	}
 	// The newest is the whole state; what a crash leaves at its end is no damage.
 	if err := d.visit(true, func([]Entry) error { return nil }); err != nil {
-		return pruned, err
+		return err
 	}
 	for ; len(numbers) > 2; numbers = numbers[1:] {
 		if old, err := d.wholly(fsys, numbers[0], keepFrom); err != nil || !old {
-			return pruned, err
+			return err
 		}
 		if err := pruned.segment(d, names, segmentName(numbers[0])); err != nil {
-			return pruned, err
+			return err
 		}
 	}
-	return pruned, nil
+	return nil
 }
 
 // segment removes a segment, and before it the torn bytes kept beside it. It
@@ -87,15 +96,16 @@ func (d Dir) wholly(fsys disk.FS, number int64, keepFrom time.Time) (older bool,
 		return false, err
 	}
 	s, err := openSegment(fsys, d.Path, segmentName(number), startOf(number))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil // pruned by somebody else
-	}
 	if err != nil {
 		return false, fmt.Errorf("journal: %w", err)
 	}
 	err = s.each(func(*Entry) error { return nil })
-	if err == nil && (!s.clean() || s.chain.crc != open.Opening.LastCRC) {
+	switch {
+	case err != nil:
+	case !s.clean():
 		err = s.noSeal()
+	case s.chain.crc != open.Opening.LastCRC:
+		err = s.damage(rawLine{off: s.good}, "the next segment does not follow this one")
 	}
 	return err == nil, errors.Join(err, s.close())
 }

@@ -153,6 +153,26 @@ func TestPruneBesideAReader(t *testing.T) { // Rule 24
 	}
 }
 
+// Two prunings at once remove the same, whoever comes first to what.
+func TestPruneBesideAPrune(t *testing.T) { // Rule 24
+	for n := 1; ; n++ {
+		dir := days(t, 5)
+		fsys := &pruning{FS: disk.OS(), n: n, then: func() {
+			_, err := Dir{Path: dir}.Prune(day(99))
+			require.NoError(t, err)
+		}}
+		pruned, err := Dir{Path: dir, FS: fsys}.Prune(day(99))
+		require.NoError(t, err, n)
+		require.Equal(t, 2, pruned.Left, n)
+		require.Equal(t, dayNames[3:], left(t, dir))
+		clean(t, dir)
+		if fsys.n > 0 {
+			require.Greater(t, n, 5)
+			break
+		}
+	}
+}
+
 // listing is a disk whose first listing lacks a name, as one that was made
 // while segments went can.
 type listing struct {
@@ -197,13 +217,14 @@ func TestPruneRefuses(t *testing.T) { // Rule 15
 		segment string
 		harm    func([]byte) []byte
 		left    int
+		reason  string
 	}{
-		"the newest":             {"000005.jsonl", flip, 5},
-		"the newest is empty":    {"000005.jsonl", func([]byte) []byte { return nil }, 5},
-		"the oldest":             {"000001.jsonl", flip, 5},
-		"the oldest has no seal": {"000001.jsonl", func(b []byte) []byte { return b[:len(b)-len(lastLine(b))] }, 5},
-		"the oldest of another":  {"000001.jsonl", func([]byte) []byte { return read(t, filepath.Join(days(t, 1), "000001.jsonl")) }, 5},
-		"a later one":            {"000003.jsonl", flip, 4},
+		"the newest":             {"000005.jsonl", flip, 5, "checksum does not match"},
+		"the newest is empty":    {"000005.jsonl", func([]byte) []byte { return nil }, 5, "the segment is empty"},
+		"the oldest":             {"000001.jsonl", flip, 5, "checksum does not match"},
+		"the oldest has no seal": {"000001.jsonl", func(b []byte) []byte { return b[:len(b)-len(lastLine(b))] }, 5, "the segment does not end in two seals, though another follows"},
+		"the oldest of another":  {"000001.jsonl", func([]byte) []byte { return read(t, filepath.Join(days(t, 1), "000001.jsonl")) }, 5, "the next segment does not follow this one"},
+		"a later one":            {"000003.jsonl", flip, 4, "checksum does not match"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := days(t, 5)
@@ -213,6 +234,7 @@ func TestPruneRefuses(t *testing.T) { // Rule 15
 			var damage *CorruptError
 			require.ErrorAs(t, err, &damage)
 			require.Equal(t, c.segment, damage.Segment)
+			require.Equal(t, c.reason, damage.Reason)
 			require.Equal(t, c.left, pruned.Left)
 			require.FileExists(t, path)
 		})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 
 	"github.com/tollbook/tollbook/journal/disk"
@@ -104,9 +103,6 @@ func (d Dir) visit(newest bool, visit func([]Entry) error) error {
 			return missingSegment(next.segment)
 		}
 		s, err = openSegment(fsys, d.Path, segmentName(number), next)
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s was pruned meanwhile; read again", ErrConflict, segmentName(number))
-		}
 		if err != nil {
 			return fmt.Errorf("journal: %w", err)
 		}
@@ -138,7 +134,7 @@ func (d Dir) first(fsys disk.FS, newest bool) (s *segment, numbers []int64, err 
 		if err == nil {
 			return s, numbers, nil
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, ErrConflict) {
 			return nil, nil, fmt.Errorf("journal: %w", err)
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+
+	"github.com/tollbook/tollbook/journal/disk"
 )
 
 // Repaired is what [Repair] found and did. The zero value: there was nothing to
@@ -71,7 +74,7 @@ var ErrIrreparable = errors.New("journal: cannot be repaired")
 // beside it as NNNNNN.jsonl.damaged, a good segment set aside as NNNNNN.jsonl.aside.
 //
 // A crash in between leaves either the old or the new, and repeating goes on
-// from there.
+// from there. After an error, Repaired says what had been done before.
 func Repair(dir string, opts FileOptions, newFold func() Fold) (r Repaired, err error) {
 	f, err := newFile(dir, opts)
 	if err != nil {
@@ -98,10 +101,7 @@ func Repair(dir string, opts FileOptions, newFold func() Fold) (r Repaired, err 
 	if err != nil {
 		return r, err
 	}
-	if err := f.repairNewest(&r, h, newFold); err != nil {
-		return r, err
-	}
-	return r, f.setAside(&r, h)
+	return r, f.mendAll(&r, h, newFold)
 }
 
 // history is what is known of the segments before the newest.
@@ -165,26 +165,34 @@ func (f *File) readAll(start chain) (end chain, damage *CorruptError, misplaced 
 	return s.chain, damage, start.seq > 0 && s.chain.lines == 0 && s.whole, errors.Join(err, s.close())
 }
 
-// repairNewest replaces the newest segment if it is damaged. The good one is
-// ready, and the original copied, before the one takes the place of the other.
-func (f *File) repairNewest(r *Repaired, h *history, newFold func() Fold) error {
+// mendAll judges the newest segment, sets aside what it does not follow, and
+// last replaces it, if it is damaged: what was lost is said by the call that
+// took its place, or not at all.
+func (f *File) mendAll(r *Repaired, h *history, newFold func() Fold) error {
 	s, err := openSegment(f.fs, f.dir, segmentName(h.newest()), startOf(h.newest()))
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	var found Repaired
 	v, err := f.examine(s, h)
-	if err == nil && v != nil {
-		v.newFold = newFold
-		found, err = v.replacement()
+	if err != nil {
+		return errors.Join(fmt.Errorf("journal: repair %s: %w", s.name, err), s.close())
 	}
-	if err = errors.Join(err, s.close()); err == nil && v != nil {
-		err = f.rename(s.name)
+	if err := f.setAside(r, h); err != nil || v == nil {
+		return errors.Join(err, s.close())
+	}
+	v.newFold = newFold
+	found, err := v.replacement()
+	if err = errors.Join(err, s.close()); err == nil {
+		err = f.fs.Rename(f.path(s.name+disk.TempSuffix), f.path(s.name))
+	}
+	if err == nil { // maybe not for good, but it is there
+		found.Aside = r.Aside
+		*r = found
+		err = f.fs.SyncDir(f.dir)
 	}
 	if err != nil {
 		return full(fmt.Errorf("journal: repair %s: %w", s.name, err))
 	}
-	*r = found
 	return nil
 }
 
@@ -239,28 +247,28 @@ func (f *File) setAside(r *Repaired, h *history) error {
 		}
 		var err error
 		if a.Now, err = f.freeName(a.Name + suffix); err == nil {
-			err = f.move(number, a.Now)
+			err = f.copyTo(number, a.Now)
+		}
+		if err == nil {
+			err = f.fs.Remove(f.path(a.Name))
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // or pruned meanwhile
+			r.Aside = append(r.Aside, a)
+			err = f.fs.SyncDir(f.dir)
 		}
 		if err != nil {
 			return full(fmt.Errorf("journal: set %s aside: %w", a.Name, err))
 		}
-		r.Aside = append(r.Aside, a)
 	}
 	return nil
 }
 
-// move gives a segment another name, durably.
-func (f *File) move(number int64, to string) error {
+// copyTo makes a copy of a segment under another name, durably.
+func (f *File) copyTo(number int64, name string) error {
 	s, err := openSegment(f.fs, f.dir, segmentName(number), startOf(number))
 	if err != nil {
 		return err
 	}
-	err = f.inRoom(func() error { return f.copyOut(s, 0, to) })
-	if err = errors.Join(err, s.close()); err != nil {
-		return err
-	}
-	if err := f.fs.Remove(f.path(s.name)); err != nil {
-		return err
-	}
-	return f.fs.SyncDir(f.dir)
+	err = f.inRoom(func() error { return f.copyOut(s, 0, name) })
+	return errors.Join(err, s.close())
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -83,9 +84,13 @@ type segment struct {
 	whole bool
 }
 
-// openSegment opens the segment that c is the chain for.
+// openSegment opens the segment that c is the chain for. One that was pruned
+// since it was listed is an [ErrConflict].
 func openSegment(fsys disk.FS, dir, name string, c chain) (*segment, error) {
 	file, err := fsys.Open(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s was pruned meanwhile; read again", ErrConflict, name)
+	}
 	if err != nil {
 		return nil, err
 	}

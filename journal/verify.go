@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 )
 
 // Finding is one thing that [Dir.Verify] has to say about a segment.
@@ -74,9 +73,6 @@ func (d Dir) audit(read func(*pass) error, visit func([]Entry)) (Audit, error) {
 			a.missing(numbers[i-1]+1, number-1)
 		}
 		err := a.segment(number, newest)
-		if errors.Is(err, fs.ErrNotExist) {
-			return a.Audit, fmt.Errorf("%w: %s was pruned meanwhile; read again", ErrConflict, segmentName(number))
-		}
 		if err != nil {
 			return a.Audit, fmt.Errorf("journal: %w", err)
 		}

@@ -27,6 +27,9 @@ report. A book that is in order is not changed. What cannot be repaired exits 5.
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			repaired, err := budget.Repair(bookOf(args[0]), journal.FileOptions{})
+			if err != nil && repaired.Changed() {
+				ui.repaired(&repaired, 0, asJSON)
+			}
 			switch {
 			case errors.Is(err, journal.ErrIrreparable) && errors.Is(err, journal.ErrCorrupt):
 				return &exitError{Code: exitBroken, Err: err, Hint: "restore the book from a copy; tollbook replay adds up what of a single segment can be read"}
