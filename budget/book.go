@@ -122,9 +122,9 @@ func Prices(p Pricer) Option { return option(func(c *config) { c.pricer = p }) }
 // Clock replaces [time.Now].
 func Clock(now func() time.Time) Option { return option(func(c *config) { c.clock = now }) }
 
-// Horizon is how long a rotation carries on what a late call may still name:
-// refunded and assumed figures, callers' own rids and evidence. Less than 14
-// days is 14 days.
+// Horizon is how long after its last entry a closed reservation can be named by
+// a late call, over reopenings: one with a refunded or assumed figure, evidence,
+// or the caller's own rid. Less than 14 days is 14 days.
 func Horizon(d time.Duration) Option { return option(func(c *config) { c.horizon = d }) }
 
 // OrphanPolicy says what becomes of a reservation that is open when a book is
@@ -200,6 +200,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	}
 	b.ledger.stats = stats{unknown: map[string]int64{}} // from here on
 	b.ledger.guarded = true
+	b.ledger.forget(b.now()-b.horizon.Microseconds(), true)
 	if err := b.rotate(); err != nil {
 		return nil, fmt.Errorf("budget: open: %w", err)
 	}

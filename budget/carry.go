@@ -17,18 +17,17 @@ import (
 
 // rotate starts a new segment.
 func (b *Book) rotate() error {
+	b.ledger.last++ // see forget
 	now := b.now()
 	if b.ledger.segments == 0 {
 		b.ledger.book = b.batchID.String()
 	}
-	horizon := now - b.horizon.Microseconds()
-	b.ledger.forget(horizon, true)
-	carried := b.ledger.snapshot(now, horizon)
+	carried := b.ledger.snapshot(now, now-b.horizon.Microseconds())
 	pos, err := b.journal.Rotate(b.ctx, b.pos, carried)
 	if err != nil {
 		return fmt.Errorf("rotate: %w", err)
 	}
-	b.pos, b.carried, b.closes = pos, len(carried), 0
+	b.pos, b.carried = pos, len(carried)
 	b.ledger.segments = max(b.ledger.segments, 1)
 	b.ledger.last = max(b.ledger.last, now)
 	return nil
@@ -65,7 +64,8 @@ func (b *Book) tidy() {
 			b.notBefore = b.pos + retryRotation
 			b.logger.LogAttrs(b.ctx, slog.LevelError, "the book's segment could not be rotated; it grows on", slog.Any("error", err))
 		}
-	} else if b.closes >= forgetMin {
+	}
+	if b.closes >= forgetMin {
 		b.closes = 0
 		b.ledger.forget(b.now()-b.horizon.Microseconds(), false)
 	}

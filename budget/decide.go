@@ -45,7 +45,7 @@ func (b *Book) decide(o *op) {
 // journal may hold such a thing, since books forget, and this one has not.
 func (b *Book) takenAgain(o *op) error {
 	old := b.undos[len(b.undos)-1].old
-	if old == nil || old.closed < b.time-b.horizon.Microseconds() {
+	if old == nil || !b.inHorizon(old) {
 		return nil
 	}
 	b.unapply(len(b.undos) - 1)
@@ -88,7 +88,7 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 		if o.kind == opClose && o.hold != nil {
 			return nil, nil // it was open, and what is open is not forgotten: it is closed
 		}
-		return nil, fmt.Errorf("%w: %s of %q: no such rid in the book, or it is past the horizon", ErrUnknown, opNames[o.kind], o.rid)
+		return nil, o.unknown()
 	}
 	from := len(b.entries)
 	switch o.kind {
@@ -107,11 +107,27 @@ func (b *Book) decision(o *op) (h *hold, err error) {
 	case opAdjust:
 		b.entries, err = h.adjust(b.entries, *o.evidence, b.cost(h, &o.evidence.Usage))
 	}
-	if len(b.entries) > from && b.finished {
-		b.entries = b.entries[:from]
-		return nil, fmt.Errorf("%w: %s of %q", b.admitting(), opNames[o.kind], o.rid)
+	switch {
+	case len(b.entries) == from:
+		return h, err
+	case !b.inHorizon(h): // memory may know it still, and the segment not any more
+		err = o.unknown()
+	case b.finished:
+		err = fmt.Errorf("%w: %s of %q", b.admitting(), opNames[o.kind], o.rid)
+	default:
+		return h, err
 	}
-	return h, err
+	b.entries = b.entries[:from]
+	return nil, err
+}
+
+func (o *op) unknown() error {
+	return fmt.Errorf("%w: %s of %q: no such rid in the book, or it is past the horizon", ErrUnknown, opNames[o.kind], o.rid)
+}
+
+// inHorizon reports whether a rotation by now would carry h, if anybody needs it.
+func (b *Book) inHorizon(h *hold) bool {
+	return h.state == StateOpen || h.closed >= b.time-b.horizon.Microseconds()
 }
 
 // named returns the reservation that an op is about, or nil. A handle knows its
@@ -163,7 +179,7 @@ func (b *Book) reserve(o *op) error {
 		e.RID, e.Change, e.Scope, e.Key, e.Model, e.Prices, e.Named = o.rid, ask, r.Scope, r.Key, r.Model, o.prices, r.RID != ""
 		return nil
 	}
-	if h := b.ledger.find(o.rid); h != nil && (h.state == StateOpen || h.closed >= b.time-b.horizon.Microseconds()) {
+	if h := b.ledger.find(o.rid); h != nil && b.inHorizon(h) {
 		return h.again(r)
 	}
 	if full != nil && r.MaxWait > 0 {

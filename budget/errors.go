@@ -21,7 +21,9 @@ var (
 	ErrConflict = errors.New("budget: conflicts with what is booked")
 	// ErrClosed: the reservation is closed and the call does not fit its state.
 	ErrClosed = errors.New("budget: reservation is closed")
-	// ErrUnknown: the book knows no such rid (within its horizon).
+	// ErrUnknown: the book knows no such rid, or it is past the horizon. A
+	// reservation whose rid the book made, settled as reported, is known until
+	// the book is closed or 16,384 more are closed.
 	ErrUnknown = errors.New("budget: unknown reservation")
 	// ErrNoPrice: a money limit is set and the model's price is not known.
 	ErrNoPrice = errors.New("budget: no price")

@@ -123,8 +123,11 @@ func (l *ledger) rest() {
 
 // forget drops closed reservations that no late call needs: those closed before
 // the horizon, and plain ones. With all, it drops every plain one; else it goes over
-// blocks that it pays for and leaves what was closed since it last came by.
+// blocks that it pays for and leaves what was closed since it last came by. A new
+// life of a rid is later than what was forgotten, be it by a microsecond: so a
+// handle tells it from its own.
 func (l *ledger) forget(horizon int64, all bool) {
+	l.last++
 	for i := range len(l.idle) - int(l.root.open) - 64 { // holds of a time with more of them
 		l.holds[l.idle[i].index()] = nil
 	}

@@ -188,9 +188,9 @@ func (r *Reservation) Extend(ctx context.Context, last Outcome, why string) erro
 // Settle closes the reservation with what the last attempt used: the figure
 // where u is known, else the hold, as assumed. Earlier attempts that may have
 // been billed are charged at their holds. The identical call again returns the
-// stored receipt. With a known figure a settle may also come late: it corrects
-// an assumed close, or reverses a refund, once. Anything else is a
-// [*ClosedError].
+// stored receipt, as long as the book remembers it ([ErrUnknown]). With a known figure a settle may also come late: it corrects
+// an assumed close, or reverses a refund, once, within the [Horizon].
+// Anything else is a [*ClosedError].
 func (r *Reservation) Settle(ctx context.Context, u Usage) (Receipt, error) {
 	if err := u.Check(); err != nil {
 		return Receipt{}, err
@@ -227,7 +227,7 @@ func (r *Reservation) Reclaim(ctx context.Context) (Receipt, error) {
 }
 
 // Adjust replaces an assumed figure by what evidence says, once per evidence
-// key.
+// key, within the [Horizon].
 func (r *Reservation) Adjust(ctx context.Context, e Evidence) (Receipt, error) {
 	if err := e.check(); err != nil {
 		return Receipt{}, err
@@ -238,7 +238,8 @@ func (r *Reservation) Adjust(ctx context.Context, e Evidence) (Receipt, error) {
 	return r.do(ctx, o)
 }
 
-// Receipt returns what is booked so far, also of an open reservation.
+// Receipt returns what is booked so far, also of an open reservation, as long as
+// the book remembers it ([ErrUnknown]).
 func (r *Reservation) Receipt(ctx context.Context) (Receipt, error) {
 	return r.do(ctx, r.book.op(opReceipt))
 }
