@@ -72,7 +72,7 @@ func rewriteTail(fsys disk.FS, path, redo string, from, size int64, bad []span) 
 		return err
 	}
 	defer in.Close()
-	err = disk.WriteTemp(fsys, redo+disk.TempSuffix, func(w io.Writer) error {
+	err = disk.WriteTemp(fsys, redo+disk.TempSuffix, func(w disk.File) error {
 		if _, err := fmt.Fprintf(w, "%d\n", from); err != nil {
 			return err
 		}

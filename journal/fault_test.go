@@ -38,8 +38,8 @@ func TestOrderOfOperations(t *testing.T) {
 
 	pos := rotate(t, f, 0)
 	require.Equal(t, []string{"create 000001.jsonl.tmp", "write 000001.jsonl.tmp", "sync 000001.jsonl.tmp", "close 000001.jsonl.tmp",
-		"rename 000001.jsonl", "syncdir", "append 000001.jsonl",
-		"append BALLAST", "create BALLAST", "allocate BALLAST", "sync BALLAST", "close BALLAST", "syncdir"}, fsys.take(),
+		"create BALLAST.tmp", "allocate BALLAST.tmp", "sync BALLAST.tmp", "close BALLAST.tmp", "rename BALLAST", "syncdir",
+		"rename 000001.jsonl", "syncdir", "append 000001.jsonl"}, fsys.take(),
 		"the segment is durable before anything is acknowledged in it")
 
 	pos = put(t, f, pos, reserve("a", 1), reserve("b", 1), reserve("c", 1))

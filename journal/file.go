@@ -140,10 +140,8 @@ func (f *File) ready(ctx context.Context) error {
 
 // write makes lines durable, on a full disk in the room of the ballast.
 func (f *File) write(lines []byte) error {
+	f.keepBallast(f.synced + int64(len(lines)))
 	err := f.inRoom(func() error { return f.writeOnce(lines) })
-	if err == nil {
-		f.keepBallast()
-	}
 	if f.poison == nil {
 		err = full(err)
 	}
@@ -213,7 +211,7 @@ func (f *File) fail(err error) error {
 func (f *File) Due(carried int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.active != nil && f.low == nil && f.synced >= f.due && f.chain.lines >= 2*int64(carried)
+	return f.active != nil && f.low() == nil && f.synced >= f.due && f.chain.lines >= 2*int64(carried)
 }
 
 // Entries yields what stands after a position, in order and without seals. A

@@ -171,7 +171,7 @@ func (f *File) keepTorn(s *segment) error {
 
 // copyOut copies the bytes of a segment from an offset on into another file.
 func (f *File) copyOut(s *segment, from int64, name string) error {
-	err := disk.WriteTemp(f.fs, f.path(name+disk.TempSuffix), func(w io.Writer) error {
+	err := disk.WriteTemp(f.fs, f.path(name+disk.TempSuffix), func(w disk.File) error {
 		_, err := io.Copy(w, io.NewSectionReader(s.file, from, s.size-from))
 		return err
 	})
@@ -215,7 +215,7 @@ func (f *File) rewrite(s *segment, body chain, end int64) error {
 		return err
 	}
 	temp := s.name + disk.TempSuffix
-	err = disk.WriteTemp(f.fs, f.path(temp), func(w io.Writer) error {
+	err = disk.WriteTemp(f.fs, f.path(temp), func(w disk.File) error {
 		if _, err := io.Copy(w, io.NewSectionReader(s.file, 0, end)); err != nil {
 			return err
 		}

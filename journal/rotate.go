@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/google/uuid"
 
@@ -57,6 +56,7 @@ func (f *File) Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, err
 	if err != nil {
 		return 0, full(fmt.Errorf("journal: write segment %s: %w", name, err))
 	}
+	f.keepBallast(size)
 	if f.active != nil {
 		if err := f.seal(); err != nil {
 			return 0, errors.Join(err, f.fs.Remove(f.path(name+disk.TempSuffix)))
@@ -66,7 +66,6 @@ func (f *File) Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, err
 		return 0, f.fail(err)
 	}
 	f.chain, f.synced, f.last = next, size, lastBatch{}
-	f.keepBallast()
 	return Pos(next.seq), nil
 }
 
@@ -108,7 +107,7 @@ func (f *File) build(name string, before chain, carried []Entry) (after chain, s
 	carried[0].Opening.place(&after, carried)
 	name += disk.TempSuffix
 	var buf []byte
-	err = disk.WriteTemp(f.fs, f.path(name), func(w io.Writer) error {
+	err = disk.WriteTemp(f.fs, f.path(name), func(w disk.File) error {
 		for i := range carried {
 			if buf, err = after.append(buf, &carried[i], 0); err != nil {
 				return err

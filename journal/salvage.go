@@ -56,7 +56,7 @@ func (v *salvage) write() error {
 		start = v.before.following()
 	}
 	temp := v.s.name + disk.TempSuffix
-	err := disk.WriteTemp(v.f.fs, v.f.path(temp), func(w io.Writer) (err error) {
+	err := disk.WriteTemp(v.f.fs, v.f.path(temp), func(w disk.File) (err error) {
 		v.w = w
 		if v.before.joined {
 			err = v.beginAnew()

@@ -70,7 +70,7 @@ type statusJSON struct {
 	Book string `json:"book"`
 	bookJSON
 	Requests     int64             `json:"requests"` // attempts that left, or may have left
-	Low          bool              `json:"low"`      // the disk was full, and no call is admitted until there is room
+	Low          bool              `json:"low"`      // the book has no ballast; see [journal.Dir.Low]
 	Items        int               `json:"items"`
 	Done         int               `json:"done"`
 	Failed       int               `json:"failed"`
@@ -121,7 +121,7 @@ func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, low, asJS
 	}
 
 	if low {
-		u.say("low on space: the book has nothing in reserve, and admits no call until there is room")
+		u.say("no room in reserve: the book has no BALLAST, as after a full disk or in a copy that left it out; it makes one in use, and admits no call while the disk is too full for that")
 	}
 	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "book\t%s\n", v.Book)

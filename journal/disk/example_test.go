@@ -11,7 +11,7 @@ import (
 // save is what is put to the test: after nil, the new content is to be there.
 func save(fsys disk.FS, content string) error {
 	const name = "state.json"
-	err := disk.WriteTemp(fsys, name+disk.TempSuffix, func(w io.Writer) error {
+	err := disk.WriteTemp(fsys, name+disk.TempSuffix, func(w disk.File) error {
 		_, err := io.WriteString(w, content)
 		return err
 	})

@@ -22,7 +22,7 @@ const TempSuffix = ".tmp"
 // run concurrently.
 func Replace(fsys FS, name string, data []byte) error {
 	temp := name + TempSuffix
-	if err := WriteTemp(fsys, temp, func(w io.Writer) error {
+	if err := WriteTemp(fsys, temp, func(w File) error {
 		_, err := w.Write(data)
 		return err
 	}); err != nil {
@@ -34,10 +34,11 @@ func Replace(fsys FS, name string, data []byte) error {
 	return fsys.SyncDir(filepath.Dir(name))
 }
 
-// WriteTemp makes a new file with what fill writes, syncs and closes it. A
+// WriteTemp makes a new file with what fill writes, where a short write is an
+// error, syncs it and closes it. A
 // left-over file of that name is removed before; after an error, so is the new
 // one. The name itself is not durable yet.
-func WriteTemp(fsys FS, name string, fill func(io.Writer) error) error {
+func WriteTemp(fsys FS, name string, fill func(File) error) error {
 	f, err := fsys.Create(name)
 	if errors.Is(err, fs.ErrExist) {
 		if err = fsys.Remove(name); err == nil {
@@ -58,10 +59,10 @@ func WriteTemp(fsys FS, name string, fill func(io.Writer) error) error {
 }
 
 // fullWriter makes an error of a short write that came without one.
-type fullWriter struct{ f File }
+type fullWriter struct{ File }
 
 func (w fullWriter) Write(p []byte) (int, error) {
-	n, err := w.f.Write(p)
+	n, err := w.File.Write(p)
 	if err == nil && n != len(p) {
 		err = io.ErrShortWrite
 	}
