@@ -66,7 +66,6 @@ type Book struct {
 	// What follows belongs to the leader.
 	ledger    *ledger
 	pos       journal.Pos
-	process   processClock
 	time      int64           // of the batch in hand, Unix microseconds
 	entries   []journal.Entry // of the batch in hand
 	undos     []undo          // and how to take them back
@@ -119,7 +118,8 @@ func Observe(f func(journal.Entry)) Option { return option(func(c *config) { c.o
 // Prices lets the book price reservations and usage.
 func Prices(p Pricer) Option { return option(func(c *config) { c.pricer = p }) }
 
-// Clock replaces [time.Now].
+// Clock replaces [time.Now]. It is the time of day; where it goes back, the book's
+// time stands still.
 func Clock(now func() time.Time) Option { return option(func(c *config) { c.clock = now }) }
 
 // Horizon is how long after its last entry a closed reservation can be named by
@@ -178,6 +178,9 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	}
 	if b.logger == nil {
 		b.logger = slog.New(slog.DiscardHandler)
+	}
+	if b.clock == nil {
+		b.clock = time.Now
 	}
 	if j, ok := j.(interface{ Due(carried int) bool }); ok {
 		b.due = j.Due
@@ -372,10 +375,7 @@ func (b *Book) Close() error {
 
 // now is the time for the next entries, which never goes back.
 func (b *Book) now() int64 {
-	if b.clock != nil {
-		return max(b.clock().UnixMicro(), b.ledger.last)
-	}
-	return max(b.process.now(), b.ledger.last)
+	return max(b.clock().UnixMicro(), b.ledger.last)
 }
 
 // nextBatch names the next batch: random once per book, then counted.

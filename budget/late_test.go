@@ -1,12 +1,15 @@
 package budget_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
+	"github.com/tollbook/tollbook/journal/disk"
 )
 
 // Calls that come late, while the book forgets: what a rotation left out is
@@ -94,4 +97,38 @@ func TestHandleAndTheNextLifeOfItsRID(t *testing.T) {
 	receipt, err := fresh.Receipt(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, budget.StateOpen, receipt.State)
+}
+
+// Rule 6, 17: a repair does not know the horizon of the book it mends, and so
+// leaves nothing out for its age.
+func TestRepairKeepsWhateverTheHorizon(t *testing.T) {
+	mem, now := disk.NewMem(), time.Unix(1_800_000_000, 0)
+	reopened := func() *budget.Book {
+		j, err := journal.OpenFile("book", journal.FileOptions{FS: mem})
+		require.NoError(t, err)
+		return open(t, j, budget.Clock(func() time.Time { return now }), budget.Horizon(90*24*time.Hour))
+	}
+	b := reopened()
+	x, err := b.Reserve(t.Context(), budget.Request{RID: "x", Tokens: 10})
+	require.NoError(t, err)
+	require.NoError(t, x.Close())
+	now = now.Add(20 * 24 * time.Hour)
+	settle(t, reserve(t, b, 1, 0), 1)
+	require.NoError(t, b.Close())
+	b = reopened()
+	_, err = b.Reservation("x").Adjust(t.Context(), budget.Evidence{Key: "bill", Usage: budget.Usage{Input: 3}})
+	require.NoError(t, err)
+	require.NoError(t, b.Close())
+
+	mem = filesOf(t, mem).with(middle, func(content []byte) []byte { // its open line
+		content[bytes.IndexByte(content, '\n')/2] ^= 1
+		return content
+	}).mem(t)
+	_, err = budget.Repair("book", journal.FileOptions{FS: mem})
+	require.NoError(t, err)
+	b = reopened()
+	receipt, err := b.Reservation("x").Receipt(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(3), receipt.Confirmed)
+	require.NoError(t, b.Close())
 }

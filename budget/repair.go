@@ -3,6 +3,7 @@ package budget
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/tollbook/tollbook/journal"
@@ -129,5 +130,5 @@ func (r *refold) inForce() (raised []Limit) {
 
 // Snapshot returns what a segment behind the entries kept so far begins with.
 func (r *refold) Snapshot() []journal.Entry {
-	return r.snapshot(r.last, r.last-minHorizon.Microseconds())
+	return r.snapshot(r.last, math.MinInt64) // the horizon is its opener's
 }

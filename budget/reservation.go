@@ -188,9 +188,10 @@ func (r *Reservation) Extend(ctx context.Context, last Outcome, why string) erro
 // Settle closes the reservation with what the last attempt used: the figure
 // where u is known, else the hold, as assumed. Earlier attempts that may have
 // been billed are charged at their holds. The identical call again returns the
-// stored receipt, as long as the book remembers it ([ErrUnknown]). With a known figure a settle may also come late: it corrects
-// an assumed close, or reverses a refund, once, within the [Horizon].
-// Anything else is a [*ClosedError].
+// stored receipt, as long as the book remembers it ([ErrUnknown]). With a
+// known figure a settle may also come late: it corrects an assumed close, or
+// reverses a refund, once, within the [Horizon]. Anything else is a
+// [*ClosedError].
 func (r *Reservation) Settle(ctx context.Context, u Usage) (Receipt, error) {
 	if err := u.Check(); err != nil {
 		return Receipt{}, err
