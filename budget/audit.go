@@ -69,6 +69,7 @@ func (a *Audit) AddAll(entries []journal.Entry) {
 // later ones they are checked against the fold.
 func (a *Audit) Add(e *journal.Entry) {
 	a.lines++
+	a.ledger.seq = max(a.ledger.seq, e.Seq)
 	if a.ledger.segments > 0 && e.Kind == journal.Open || a.ledger.segments > 1 && e.Carried {
 		for _, err := range a.ledger.contradictions(e) {
 			a.violation(e, err)

@@ -30,9 +30,10 @@ type ledger struct {
 	guarded  bool              // entries come from the guard, and their strings stay; else what is kept is copied
 	names    map[string]string // copies of what is named again and again: models, price tables
 	book     string
-	unused   undo  // room for what is never taken back
-	segments int   // open lines seen; from the second on, carried lines repeat what is known
-	last     int64 // largest T so far, carried lines apart
+	unused   undo   // room for what is never taken back
+	segments int    // open lines seen; from the second on, carried lines repeat what is known
+	last     int64  // largest T so far, carried lines apart
+	seq      uint64 // of what was read: the largest so far
 	stats    stats
 }
 
@@ -68,6 +69,7 @@ type undo struct {
 
 // fold applies one entry of a journal, for good.
 func (l *ledger) fold(e *journal.Entry) error {
+	l.seq = max(l.seq, e.Seq)
 	err := l.apply(l.find(e.RID), e, &l.unused)
 	l.rest()
 	return err

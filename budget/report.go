@@ -40,6 +40,7 @@ func balanceOf(a *account) Balance {
 // Report is the state of a book at one moment, as its entries add up.
 type Report struct {
 	Book    string // its id
+	Seq     uint64 // position of its last durable entry, which only grows
 	Balance        // of the whole book
 	Scopes  []ScopeReport
 	Limits  []LimitReport
@@ -100,6 +101,7 @@ func (b *Book) Report() Report {
 	o := b.op(opRead)
 	o.read = func(l *ledger) {
 		r = l.report()
+		r.Seq = uint64(b.pos)
 		r.Orphans = slices.Clone(b.orphans)
 		r.Waiting = len(b.waiting)
 		r.Broken, r.Recovery = b.broken, b.recovery
@@ -126,7 +128,7 @@ func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
 }
 
 func (l *ledger) report() Report {
-	r := Report{Book: l.book, Balance: balanceOf(l.root), Overruns: max(0, l.stats.overruns), OverrunTokens: max(0, l.stats.overrunTokens), Unknown: maps.Clone(l.stats.unknown)}
+	r := Report{Book: l.book, Seq: l.seq, Balance: balanceOf(l.root), Overruns: max(0, l.stats.overruns), OverrunTokens: max(0, l.stats.overrunTokens), Unknown: maps.Clone(l.stats.unknown)}
 	for _, scope := range slices.Sorted(maps.Keys(l.accounts)) {
 		if scope != "" {
 			r.Scopes = append(r.Scopes, ScopeReport{scope, balanceOf(l.accounts[scope])})

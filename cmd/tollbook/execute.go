@@ -78,11 +78,11 @@ func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, 
 	report := book.Report()
 	err = pin.check(o.state) // another process may have been quicker
 	have, readErr := readPin(o.state)
-	switch err = errors.Join(err, readErr); {
-	case err != nil || have != nil:
-	case report.Requests > 0:
+	err = errors.Join(err, readErr, have.witness(o.state, &report))
+	if err == nil && have == nil && report.Requests > 0 {
 		err = usageError("restore it, or name another directory with --state", "%s holds a book that is in use, but no run.json", o.state)
-	default:
+	}
+	if err == nil { // also of limits that were changed just now, and of orphans
 		err = pin.sign(o.state, &report)
 	}
 	if err != nil {

@@ -24,9 +24,10 @@ type pin struct {
 	Out      string `json:"out"`              // relative to the state directory
 	Errors   string `json:"errors,omitempty"` // the same; empty if the lines go to Out
 
-	// A witness against a book that lost entries: these two only grow.
+	// A witness against a book that lost entries: Confirmed and Seq only grow.
 	Book      string `json:"book"`      // its id
 	Confirmed int64  `json:"confirmed"` // tokens
+	Seq       uint64 `json:"seq"`       // of its last entry
 }
 
 const pinVersion = 1
@@ -64,7 +65,7 @@ func (p *pin) write(state string) error {
 
 // sign sets down what stands in the book.
 func (p *pin) sign(state string, r *budget.Report) error {
-	p.Book, p.Confirmed = r.Book, r.Tokens.Confirmed
+	p.Book, p.Confirmed, p.Seq = r.Book, r.Tokens.Confirmed, r.Seq
 	return p.write(state)
 }
 
@@ -73,6 +74,7 @@ func (p *pin) sign(state string, r *budget.Report) error {
 func (p *pin) witness(state string, r *budget.Report) error {
 	var err error
 	hint := "restore the book from a copy; without it nobody knows what was spent"
+	goOn := fmt.Sprintf("; tollbook repair %s goes on from what is left", state)
 	switch path := pinPath(state); {
 	case p == nil:
 		return nil
@@ -82,7 +84,10 @@ func (p *pin) witness(state string, r *budget.Report) error {
 		err = fmt.Errorf("%s is of book %s, and the book there is %s", path, p.Book, r.Book)
 	case r.Tokens.Confirmed < p.Confirmed:
 		err = fmt.Errorf("%s saw %s, and the book holds %s: entries of it are lost", path, count(p.Confirmed, "confirmed token"), group(r.Tokens.Confirmed))
-		hint += fmt.Sprintf("; tollbook repair %s goes on from what is left", state)
+		hint += goOn
+	case r.Seq < p.Seq:
+		err = fmt.Errorf("%s saw entry %d, and the last in the book is %d: entries of it are lost", path, p.Seq, r.Seq)
+		hint += goOn
 	default:
 		return nil
 	}

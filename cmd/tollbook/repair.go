@@ -28,7 +28,7 @@ report. A book that is in order is not changed. What cannot be repaired exits 5.
 		RunE: func(cmd *cobra.Command, args []string) error {
 			repaired, err := budget.Repair(bookOf(args[0]), journal.FileOptions{})
 			if err != nil && repaired.Changed() {
-				ui.repaired(&repaired, 0, asJSON)
+				ui.repaired(&repaired, unwitnessed{}, asJSON)
 			}
 			switch {
 			case errors.Is(err, journal.ErrIrreparable) && errors.Is(err, journal.ErrCorrupt):
@@ -38,8 +38,8 @@ report. A book that is in order is not changed. What cannot be repaired exits 5.
 			case err != nil:
 				return notBook(args[0], openError(args[0], err))
 			}
-			gone, err := resign(args[0])
-			ui.repaired(&repaired, gone, asJSON)
+			lost, err := resign(args[0])
+			ui.repaired(&repaired, lost, asJSON)
 			if err != nil {
 				return err
 			}
@@ -62,31 +62,44 @@ func repairHint(state string) string {
 	return fmt.Sprintf("nothing was changed; tollbook verify %s tells all that is damaged, tollbook repair %s mends it and says what is lost", state, state)
 }
 
+// unwitnessed is what run.json saw and the book does not hold now.
+type unwitnessed struct {
+	Confirmed int64  // tokens
+	Entries   uint64 // at the end
+}
+
 // resign lets run.json, if there is one, bear witness to what the book holds
-// now, and returns how many confirmed tokens it saw that are gone.
-func resign(state string) (gone int64, err error) {
+// now, and returns what it saw that is gone.
+func resign(state string) (gone unwitnessed, err error) {
 	p, err := readPin(state)
 	if p == nil || err != nil {
-		return 0, err
+		return gone, err
 	}
 	report, err := foldBook(state)
 	if err != nil {
-		return 0, err
+		return gone, err
 	}
-	if report.Book != p.Book || report.Tokens.Confirmed >= p.Confirmed {
-		return 0, p.witness(state, &report)
+	if report.Book != p.Book {
+		return gone, p.witness(state, &report)
 	}
-	gone = p.Confirmed - report.Tokens.Confirmed
+	gone.Confirmed = max(0, p.Confirmed-report.Tokens.Confirmed)
+	gone.Entries = p.Seq - min(p.Seq, report.Seq)
+	if gone == (unwitnessed{}) {
+		return gone, nil
+	}
 	return gone, p.sign(state, &report)
 }
 
 // repaired prints what was done and what is lost.
-func (u *ui) repaired(r *budget.Repaired, gone int64, asJSON bool) {
+func (u *ui) repaired(r *budget.Repaired, gone unwitnessed, asJSON bool) {
+	if r.Segment != "" {
+		gone.Entries = 0 // those that are left have other numbers, and the lost were told
+	}
 	if asJSON {
 		u.data(toRepairJSON(r, gone))
 		return
 	}
-	if !r.Changed() && gone == 0 {
+	if !r.Changed() && gone == (unwitnessed{}) {
 		u.line("nothing to repair")
 		return
 	}
@@ -112,10 +125,15 @@ func (u *ui) repaired(r *budget.Repaired, gone int64, asJSON bool) {
 		}
 		u.line("aside %s as %s%s", a.Name, a.Now, why)
 	}
-	if gone > 0 {
-		u.say("run.json had seen %s more than the book holds now", count(gone, "confirmed token"))
+	if gone.Confirmed > 0 {
+		u.line("gone %d", gone.Confirmed)
+		u.say("run.json had seen %s more than the book holds now", count(gone.Confirmed, "confirmed token"))
 	}
-	if len(r.Lost) > 0 || gone > 0 {
+	if gone.Entries > 0 {
+		u.line("cut %d", gone.Entries)
+		u.say("the book ends %s before where run.json had seen it end", count(int64(gone.Entries), "position"))
+	}
+	if len(r.Lost) > 0 || gone != (unwitnessed{}) {
 		u.line("missing %d", r.Missing)
 		u.say("the net may be too low by what was lost%s", silentText(r))
 		u.hint("compare the book with the provider's usage report, which is the judge; calls whose close was lost are charged what they held")
@@ -194,6 +212,7 @@ type repairJSON struct {
 	Silent   uint64      `json:"silent"`  // lost entries of which nothing can be read
 	Endless  bool        `json:"endless"` // and maybe more of them at the end
 	Gone     int64       `json:"gone"`    // confirmed tokens that run.json saw and the book does not hold
+	Cut      uint64      `json:"cut"`     // entries that run.json saw behind the last that is left; 0 if the newest segment was made anew
 }
 
 type lostJSON struct {
@@ -224,9 +243,9 @@ type asideJSON struct {
 	Reason  string `json:"reason"`
 }
 
-func toRepairJSON(r *budget.Repaired, gone int64) repairJSON {
+func toRepairJSON(r *budget.Repaired, gone unwitnessed) repairJSON {
 	v := repairJSON{Segment: r.Segment, Original: r.Original, Begun: r.Begun, Kept: r.Kept, Moved: r.Moved,
-		Lost: []lostJSON{}, Raised: []raiseJSON{}, Aside: []asideJSON{}, Missing: r.Missing, Gone: gone, Silent: r.Silent, Endless: r.Endless}
+		Lost: []lostJSON{}, Raised: []raiseJSON{}, Aside: []asideJSON{}, Missing: r.Missing, Gone: gone.Confirmed, Cut: gone.Entries, Silent: r.Silent, Endless: r.Endless}
 	if r.Damage != nil {
 		v.Line, v.Offset, v.Reason = r.Damage.Line, r.Damage.Offset, r.Damage.Reason
 	}

@@ -1,0 +1,34 @@
+// What a run changes in the book at its beginning is witnessed at once: a run
+// that is killed leaves a run.json that knows it (I8).
+package main
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/budget"
+)
+
+func TestOpeningIsWitnessed(t *testing.T) {
+	o := runOptions{state: t.TempDir()}
+	was := uint64(0)
+	for n := range int64(2) {
+		book, err := o.open(t.Context(), &pin{Version: pinVersion}, []budget.Limit{budget.Tokens(n)}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		p, err := readPin(o.state)
+		require.NoError(t, err)
+		require.Equal(t, book.Report().Seq, p.Seq)
+		require.Greater(t, p.Seq, was)
+		was = p.Seq
+		require.NoError(t, book.Close())
+		require.NoError(t, checkBook(o.state))
+	}
+	p, err := readPin(o.state)
+	require.NoError(t, err)
+	p.Seq += 100
+	require.NoError(t, p.write(o.state))
+	_, err = o.open(t.Context(), &pin{Version: pinVersion}, nil, slog.New(slog.DiscardHandler))
+	require.Equal(t, exitBroken, exitCode(err), "opening does not sign what it contradicts")
+}
