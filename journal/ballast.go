@@ -12,7 +12,7 @@ import (
 // ballastName is a file that only takes up room. On a full disk it is removed,
 // and with what that sets free calls can still be closed, and a journal that
 // was not closed can still be mended and opened. It holds nothing: whoever
-// copies a journal can leave it out.
+// copies a journal leaves it out, as a copy can be a hole that takes no room.
 const ballastName = "BALLAST"
 
 // maxSpare is the room beyond the newest segment that the ballast is for.

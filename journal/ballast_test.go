@@ -1,5 +1,5 @@
-// On a full disk what is open can still be closed, and what was not closed can
-// still be opened: room was kept for that (rules 10, 11).
+// On a full disk what is open can still be closed: room was kept for that
+// (rules 10, 11).
 package journal
 
 import (
@@ -90,53 +90,6 @@ func TestFullDiskUsesTheBallast(t *testing.T) { // Rule 10, 11
 		require.Equal(t, append(want, "c"), rids(t, f.Entries(ctx, 0)))
 		require.NoError(t, f.Close())
 	})
-}
-
-// A journal is closed, and one that was killed is mended and opened, with no
-// byte free.
-func TestOpenOnAFullDisk(t *testing.T) { // Rule 9, 11
-	for name, end := range map[string]func(*testing.T, *disk.Mem, *File) *disk.Mem{
-		"closed before": func(t *testing.T, mem *disk.Mem, f *File) *disk.Mem {
-			require.NoError(t, f.Close())
-			return mem
-		},
-		"closed while full": func(t *testing.T, mem *disk.Mem, f *File) *disk.Mem {
-			takeRoom(mem)
-			require.NoError(t, f.Close())
-			require.ErrorIs(t, f.Low(), ErrFull)
-			return mem
-		},
-		"killed": func(t *testing.T, mem *disk.Mem, f *File) *disk.Mem { return mem.Kill() },
-		"killed in a write": func(t *testing.T, mem *disk.Mem, f *File) *disk.Mem {
-			_, err := f.active.Write([]byte(`{"ev":"reserve","rid":"torn`))
-			require.NoError(t, err)
-			return mem.Kill()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			mem := disk.NewMem()
-			f := openSmall(t, mem)
-			pos := rotate(t, f, 0)
-			for f.synced < small-1000 { // the longest copy there can be
-				pos = put(t, f, pos, reserve("a", 1), settle("a", 0))
-			}
-			lines := f.chain.lines
-			mem = end(t, mem, f)
-			if name != "closed while full" {
-				takeRoom(mem)
-			}
-			f = openSmall(t, mem)
-			require.Equal(t, strings.HasPrefix(name, "killed"), f.Recovery().Unclean)
-			pos = rotate(t, f, f.chain.lastEntry())
-			require.Equal(t, name != "closed while full", f.Low() != nil, "it opened in the room of the ballast")
-			put(t, f, pos, settle("a", 0))
-			require.NoError(t, f.Close())
-			audit, err := Dir{Path: "book", FS: mem}.Verify()
-			require.NoError(t, err)
-			require.Empty(t, audit.Findings)
-			require.Greater(t, audit.Lines, lines)
-		})
-	}
 }
 
 // The ballast grows with the segment, in few steps, and outlives the openings.
@@ -295,21 +248,5 @@ func TestBallastHasRoomForTheBatch(t *testing.T) { // Rule 9, 11
 	f = openSmall(t, killed)
 	rotate(t, f, f.chain.lastEntry())
 	require.Equal(t, []string{"open", "a", "a", "a", "a", "open"}, rids(t, Dir{Path: "book", FS: killed}.History()))
-	require.NoError(t, f.Close())
-}
-
-// A rotation that need not be leaves the ballast alone.
-func TestRotationOnAFullDisk(t *testing.T) { // Rule 11
-	mem := disk.NewMem()
-	f := openSmall(t, mem)
-	pos := put(t, f, rotate(t, f, 0), reserve("a", 1))
-	takeRoom(mem)
-	_, err := f.Rotate(ctx, pos, opening())
-	require.ErrorIs(t, err, ErrFull)
-	require.False(t, errors.Is(err, ErrPoisoned))
-	require.NoError(t, f.Low())
-	require.Positive(t, sizeOf(t, mem, ballastName))
-	put(t, f, pos, settle("a", 0))
-	require.ErrorIs(t, f.Low(), ErrFull)
 	require.NoError(t, f.Close())
 }

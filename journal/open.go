@@ -43,6 +43,8 @@ func newFile(dir string, opts FileOptions) (f *File, err error) {
 	f = &File{dir: filepath.Clean(dir), fs: opts.FS, due: opts.SegmentBytes}
 	if f.fs == nil {
 		f.fs = disk.OS()
+	}
+	if f.fs == disk.OS() {
 		if f.dir, err = filepath.Abs(f.dir); err != nil { // the process may change its directory
 			return nil, fmt.Errorf("journal: %w", err)
 		}
@@ -55,12 +57,15 @@ func newFile(dir string, opts FileOptions) (f *File, err error) {
 
 // takeLock keeps every other writer out.
 func (f *File) takeLock() (err error) {
-	f.lock, err = f.fs.Lock(f.path(lockName), holder())
+	err = f.inRoom(func() error {
+		f.lock, err = f.fs.Lock(f.path(lockName), holder())
+		return err
+	})
 	if held, ok := errors.AsType[*disk.HeldError](err); ok {
 		return &LockedError{Dir: f.dir, Holder: held.Holder}
 	}
 	if err != nil {
-		return fmt.Errorf("journal: lock: %w", err)
+		return full(fmt.Errorf("journal: lock: %w", err))
 	}
 	return nil
 }

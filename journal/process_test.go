@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tollbook/tollbook/journal/disk"
 )
 
 // childEnv makes the test binary another writer: "hold DIR" or "append DIR".
@@ -140,4 +142,20 @@ func TestSecondOpenInTheSameProcess(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("process %d", os.Getpid()))
 	require.NoError(t, f.Close())
 	require.NoError(t, open(t, dir).Close())
+}
+
+// A writer stays with its book when the process changes its directory,
+// whichever way it named the system's disk.
+func TestChangedDirectory(t *testing.T) {
+	for _, fsys := range []disk.FS{nil, disk.OS()} {
+		home := t.TempDir()
+		t.Chdir(home)
+		f, err := OpenFile("book", FileOptions{FS: fsys})
+		require.NoError(t, err)
+		t.Chdir(t.TempDir())
+		pos := rotate(t, f, 0)
+		rotate(t, f, put(t, f, pos, reserve("a", 1)))
+		require.NoError(t, f.Close())
+		require.Equal(t, []string{"open", "a", "open"}, rids(t, Dir{Path: filepath.Join(home, "book")}.History()))
+	}
 }

@@ -116,33 +116,37 @@ func (s *segment) ending() (end ending, err error) {
 
 // settle makes seals durable that are there, behind the first end bytes. They
 // are written anew, as after a failed sync another one would not write them.
-// What is before them was durable when they were made.
+// What is before them was durable when they were made. If it is cut short, the
+// seals may be missing: the next opening then mends the segment as after a
+// crash. A sealed copy would save these at the price of reading and writing all
+// of the segment at each opening.
 func (f *File) settle(s *segment, end int64) error {
 	seals := make([]byte, s.size-end)
 	if _, err := s.file.ReadAt(seals, end); err != nil {
 		return fmt.Errorf("journal: read %s: %w", s.name, err)
 	}
-	file, err := f.fs.Append(f.path(s.name))
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	err = f.inRoom(func() error {
-		if err := file.Truncate(end); err != nil {
-			return err
-		}
-		n, err := file.Write(seals)
-		if err == nil && n != len(seals) {
-			err = io.ErrShortWrite
-		}
-		return err
-	})
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err := f.inRoom(func() error { return f.replaceEnd(s.name, end, seals) }); err != nil {
 		return full(fmt.Errorf("journal: seal %s again: %w", s.name, err))
 	}
 	return nil
+}
+
+// replaceEnd cuts a file and appends the end anew, durably.
+func (f *File) replaceEnd(name string, at int64, end []byte) error {
+	file, err := f.fs.Append(f.path(name))
+	if err != nil {
+		return err
+	}
+	if err = file.Truncate(at); err == nil {
+		var n int
+		if n, err = file.Write(end); err == nil && n != len(end) {
+			err = io.ErrShortWrite
+		}
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
 }
 
 // mend makes, under the temporary name, a sealed copy of what is good in s.

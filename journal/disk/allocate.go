@@ -1,9 +1,13 @@
 package disk
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+)
 
-// Allocate asks the file system for the room, and writes zeros where it does
-// not know how to give any.
+// Allocate asks the file system for the room, and writes to the file where it
+// does not know how to give any.
 func (f osFile) Allocate(size int64) error {
 	from, err := f.Size()
 	if err != nil {
@@ -18,18 +22,11 @@ func (f osFile) Allocate(size int64) error {
 	if done, err := f.fallocate(from, size-from); done {
 		return err
 	}
-	return writeZeros(f, size-from)
+	return writeNoise(f, size-from)
 }
 
-// writeZeros appends n zeros.
-func writeZeros(f File, n int64) error {
-	zeros := make([]byte, min(n, 64<<10))
-	for n > 0 {
-		written, err := fullWriter{f}.Write(zeros[:min(n, int64(len(zeros)))])
-		if err != nil {
-			return err
-		}
-		n -= int64(written)
-	}
-	return nil
+// writeNoise appends n bytes that no file system can store in less.
+func writeNoise(f File, n int64) error {
+	_, err := io.CopyN(fullWriter{f}, rand.NewChaCha8([32]byte{}), n)
+	return err
 }

@@ -65,7 +65,7 @@ type FS interface {
 
 	// Lock takes the exclusive lock that goes with a file, which is made if
 	// missing and never deleted, and writes the holder into it, for people to
-	// read. It never waits: if anybody holds the lock, in this process or
+	// read and so only where there is room. It never waits: if anybody holds the lock, in this process or
 	// another, it fails with a [*HeldError]. Closing the result releases the
 	// lock; so does the end of the process, however it ends.
 	Lock(name, holder string) (io.Closer, error)
@@ -86,10 +86,11 @@ type File interface {
 	// Durable only after Sync.
 	Truncate(size int64) error
 
-	// Allocate makes the file, which must not be longer, size bytes long: what
-	// it adds are zeros whose room on the disk is really taken, so that
+	// Allocate makes the file, which must not be longer, size bytes long by
+	// bytes of any value whose room on the disk is really taken, so that
 	// removing the file sets that much free. A full disk answers here. After an
 	// error the file may have any length in between. Durable only after Sync.
+	// ZFS says it did so and keeps no room (zpl_fallocate_common in OpenZFS).
 	Allocate(size int64) error
 
 	// Size returns the file's length in bytes as of now.

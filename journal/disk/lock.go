@@ -57,13 +57,11 @@ func lock(name, holder string) (_ io.Closer, err error) {
 		return nil, fmt.Errorf("disk: lock %s: %w", name, err)
 	}
 	// Write first, then cut: a reader sees the old holder or the new one, with
-	// a rest of the old behind it at worst, and never an empty file.
-	if _, err := f.WriteAt([]byte(holder), 0); err != nil {
-		return nil, err
-	}
-	if err := f.Truncate(int64(len(holder))); err != nil {
-		return nil, err
-	}
+	// a rest of the old behind it at worst, and never an empty file. On a full
+	// disk it may end up short or empty: the lock is held, the text is only for
+	// people, and the old one would mislead them.
+	n, _ := f.WriteAt([]byte(holder), 0)
+	f.Truncate(int64(n))
 	held.names[key] = true
 	return &osLock{file: f, key: key}, nil
 }

@@ -58,6 +58,20 @@ func TestLockInOneProcess(t *testing.T) {
 	require.Equal(t, "second", string(text))
 }
 
+// The holder's name finds no room, and the lock is as good without it.
+func TestLockOnAFullDisk(t *testing.T) { // Rule 11, 23
+	const full = "/dev/full" // takes a lock and no byte, on Linux
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	l, err := disk.OS().Lock(full, "first")
+	require.NoError(t, err)
+	_, err = disk.OS().Lock(full, "second")
+	var held *disk.HeldError
+	require.ErrorAs(t, err, &held)
+	require.NoError(t, l.Close())
+}
+
 // B21, case 75: the lock of a killed process blocks nobody; a live one does.
 func TestLockOfAnotherProcess(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "LOCK")
