@@ -89,12 +89,10 @@ func (a *Audit) Add(e *journal.Entry) {
 	}
 	if err := a.ledger.apply(h, e, &a.undo); err != nil {
 		a.violation(e, err)
-		return
-	}
-	a.Overruns, a.OverrunTokens = a.ledger.stats.overruns, a.ledger.stats.overrunTokens
-	if h = a.undo.h; h != nil {
+	} else if h = a.undo.h; h != nil {
 		a.checkPath(e, h)
 	}
+	a.Overruns, a.OverrunTokens = a.ledger.stats.overruns, a.ledger.stats.overrunTokens
 	a.ledger.rest()
 }
 

@@ -14,7 +14,7 @@ import (
 // decide finds out what an op comes to and applies it to the ledger; commit
 // makes it durable or rollback takes it back.
 func (b *Book) decide(o *op) {
-	o.wrote, o.got, o.err = false, nil, nil
+	o.wrote, o.got, o.receipt, o.err = false, nil, Receipt{}, nil
 	from := len(b.entries)
 	h, err := b.decision(o)
 	if err == nil && len(b.entries) > from {
@@ -27,7 +27,7 @@ func (b *Book) decide(o *op) {
 	}
 	switch {
 	case err != nil:
-		o.err, o.receipt = err, Receipt{}
+		o.err = err
 		return
 	case o.kind == opReserve:
 		if o.wrote {

@@ -94,7 +94,8 @@ func (l *ledger) leave(h *hold) {
 }
 
 // touch notes that h may have to be put away when the batch is through. What
-// was put away is a hold again.
+// was put away is a hold again, from before it is changed: it is taken out as it
+// was counted.
 func (l *ledger) touch(h *hold) {
 	l.touched = append(l.touched, h)
 	if h.at.isHold() {

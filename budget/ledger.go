@@ -167,6 +167,9 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 		return fmt.Errorf("%w: %s of reservation %q, which was never reserved", ErrDamaged, e.Kind, e.RID)
 	}
 	u.h, u.was = h, h.standing
+	if h.state != StateOpen {
+		l.touch(h)
+	}
 	if err := h.apply(e); err != nil {
 		return err
 	}
@@ -174,11 +177,9 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 		h.standing = u.was
 		return err
 	}
-	if h.state != StateOpen {
+	if u.was.state == StateOpen && h.state != StateOpen {
 		l.touch(h)
-		if u.was.state == StateOpen {
-			l.opened(h, -1)
-		}
+		l.opened(h, -1)
 	}
 	l.stats.overran(&h.standing, &u.was)
 	if e.Maybe > 0 && e.Kind != journal.Reclaim {
