@@ -16,16 +16,16 @@ type archive struct {
 	blocks  []block
 	free    []int // blocks that hold nothing
 	filling int   // the one that is added to
+	added   int   // bytes, since forget last came by
 }
 
 type block struct {
-	bytes   []byte
-	base    int64 // times in it count from here
-	newest  int64 // when the last of it was closed
-	records int
-	kept    int  // those that are not gone
-	plain   int  // and of these, what nobody needs ([life.plain])
-	seen    bool // full when forget last came by
+	bytes  []byte
+	base   int64 // times in it count from here
+	newest int64 // when the last of it was closed
+	gone   int   // bytes of records that are
+	plain  int   // and of others that nobody needs ([life.plain])
+	seen   bool  // full when forget last came by
 }
 
 // blockBytes bounds a block, unless one record is longer.
@@ -56,8 +56,11 @@ func (a *archive) add(h *life) ref {
 	}
 	b.bytes = bytes
 	b.newest = max(b.newest, h.closed)
-	b.records++
-	b.count(h, 1)
+	size := len(bytes) - offset
+	a.added += size
+	if h.plain() {
+		b.plain += size
+	}
 	return ref(a.filling+1)<<16 | ref(offset)
 }
 
@@ -74,22 +77,14 @@ func (a *archive) nextBlock(base int64) *block {
 	return &a.blocks[a.filling]
 }
 
-func (b *block) count(h *life, by int) {
-	b.kept += by
-	if h.plain() {
-		b.plain += by
-	}
-}
-
 func (a *archive) place(r ref) (b *block, offset int) {
 	return &a.blocks[r>>16-1], int(r & (1<<16 - 1))
 }
 
-// get returns what was put away.
-func (a *archive) get(r ref, accounts []*account) life {
+// get returns what was put away, and how many bytes it takes there.
+func (a *archive) get(r ref, accounts []*account) (h life, size int) {
 	b, offset := a.place(r)
-	h, _ := unpack(b.bytes[offset:], b.base, accounts)
-	return h
+	return unpack(b.bytes[offset:], b.base, accounts)
 }
 
 // named reports whether a record is of this rid.
@@ -110,12 +105,14 @@ func (a *archive) setGone(h *hold, gone bool) {
 		return // it is not put away
 	}
 	b, offset := a.place(h.at)
-	if gone {
-		b.bytes[offset] |= isGone
-		b.count(&h.life, -1)
-	} else {
-		b.bytes[offset] &^= isGone
-		b.count(&h.life, 1)
+	size := h.size
+	if !gone {
+		size = -size
+	}
+	b.bytes[offset] ^= isGone
+	b.gone += size
+	if h.plain() {
+		b.plain -= size
 	}
 }
 

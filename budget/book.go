@@ -73,7 +73,6 @@ type Book struct {
 	pass      int       // counts the retests of the waiting line
 	freed     bool      // something was given back since the last one
 	carried   int       // entries that the last rotation carried
-	closes    int       // since what nobody may name any more was last forgotten
 	batchID   uuid.UUID // of the next batch
 	batches   uint64
 	space     space

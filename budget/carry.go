@@ -45,9 +45,10 @@ func (h *life) plain() bool {
 	return h.state == StateSettled && !h.named && h.sum.Maybe == 0 && len(h.proofs) == 0
 }
 
-// forgetMin is the number of closes after which it pays to look for what can
-// be forgotten; what was closed after the last look stays for one more.
-const forgetMin = 1 << 14
+// forgetEach is how many bytes are put away until it pays to look for what can be
+// forgotten: some 16,000 closes, or fewer late calls with much evidence. What
+// was closed after the last look stays for one more.
+const forgetEach = 1 << 20
 
 // tidy keeps the ledger and the segment in proportion to what must be known,
 // at a cost in proportion to the calls made.
@@ -65,8 +66,7 @@ func (b *Book) tidy() {
 			b.logger.LogAttrs(b.ctx, slog.LevelError, "the book's segment could not be rotated; it grows on", slog.Any("error", err))
 		}
 	}
-	if b.closes >= forgetMin {
-		b.closes = 0
+	if b.ledger.closed.added >= forgetEach {
 		b.ledger.forget(b.now()-b.horizon.Microseconds(), false)
 	}
 }

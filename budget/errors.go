@@ -23,7 +23,7 @@ var (
 	ErrClosed = errors.New("budget: reservation is closed")
 	// ErrUnknown: the book knows no such rid, or it is past the horizon. A
 	// reservation whose rid the book made, settled as reported, is known until
-	// the book is closed or 16,384 more are closed.
+	// the book is closed or some 16,000 more are closed (a mebibyte of memory).
 	ErrUnknown = errors.New("budget: unknown reservation")
 	// ErrNoPrice: a money limit is set and the model's price is not known.
 	ErrNoPrice = errors.New("budget: no price")

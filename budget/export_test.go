@@ -24,17 +24,18 @@ func (l *ledger) inconsistent() error {
 		b, kept, plain := &l.closed.blocks[i], 0, 0
 		var bad error
 		l.closed.each(i, l.numbered, func(r ref, h *life) {
-			if kept++; h.plain() {
-				plain++
+			closed++
+			_, size := l.closed.get(r, l.numbered)
+			if kept += size; h.plain() {
+				plain += size
 			}
 			if found := l.find(h.rid); found == nil || found.at != r || found.opened != h.opened || found.state == StateOpen {
 				bad = fmt.Errorf("closed reservation %q is not found", h.rid)
 			}
 		})
-		if bad != nil || kept != b.kept || plain != b.plain || kept > b.records {
-			return fmt.Errorf("block %d keeps %d of %d, %d plain, and says %d, %d: %v", i, kept, b.records, plain, b.kept, b.plain, bad)
+		if gone := len(b.bytes) - kept; bad != nil || gone != b.gone || plain != b.plain {
+			return fmt.Errorf("block %d has %d bytes gone and %d plain, and says %d, %d: %v", i, gone, plain, b.gone, b.plain, bad)
 		}
-		closed += kept
 	}
 	if open+closed != l.rids.count || int64(open) != l.root.open || len(l.holds) != open+len(l.idle) || len(l.touched) > 0 {
 		return fmt.Errorf("%d open (%d by the root), %d closed, %d known; %d holds, %d idle, %d touched", open, l.root.open, closed, l.rids.count, len(l.holds), len(l.idle), len(l.touched))

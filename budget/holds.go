@@ -12,6 +12,7 @@ type hold struct {
 	prev, next *hold // among the open ones
 	hash       uint64
 	at         ref // its place among the holds; of a copy, that in the archive
+	size       int // of a copy: the bytes it takes there
 	life
 }
 
@@ -44,7 +45,9 @@ func (l *ledger) find(rid string) *hold {
 }
 
 func (l *ledger) copyOf(hash uint64, r ref) *hold {
-	return &hold{hash: hash, at: r, life: l.closed.get(r, l.numbered)}
+	h := &hold{hash: hash, at: r}
+	h.life, h.size = l.closed.get(r, l.numbered)
+	return h
 }
 
 // place returns a place among the holds, with one in it that is not used, or
@@ -129,6 +132,7 @@ func (l *ledger) rest() {
 // handle tells it from its own.
 func (l *ledger) forget(horizon int64, all bool) {
 	l.last++
+	l.closed.added = 0
 	for i := range len(l.idle) - int(l.root.open) - 64 { // holds of a time with more of them
 		l.holds[l.idle[i].index()] = nil
 	}
@@ -136,7 +140,7 @@ func (l *ledger) forget(horizon int64, all bool) {
 		b := &l.closed.blocks[i]
 		switch {
 		case len(b.bytes) == 0:
-		case b.seen && b.newest < horizon, b.seen && 2*(b.records-b.kept+b.plain) >= b.records, all && b.plain > 0:
+		case b.seen && (b.newest < horizon || 2*(b.gone+b.plain) >= len(b.bytes)), all && b.plain > 0:
 			l.goOver(i, horizon)
 		default:
 			b.seen = i != l.closed.filling

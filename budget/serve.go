@@ -171,10 +171,7 @@ func (b *Book) commit() error {
 	b.pos, b.undos, b.entries = pos, b.undos[:0], b.entries[:0]
 	b.ledger.rest()
 	for i := range written {
-		switch written[i].Kind {
-		case journal.Settle, journal.Refund:
-			b.closes++
-		case journal.Limit:
+		if written[i].Kind == journal.Limit {
 			b.publishLimits()
 		}
 		if b.observe != nil {
