@@ -268,7 +268,7 @@ func TestWholeFaults(t *testing.T) {
 				t.Parallel() // it mostly waits
 				w := newWorld(t, *wholeItems, uint64(seed), "--faults", spec)
 				w.overrunOK = name == "overrun" || name == "together"
-				w.flags = []string{"--timeout", "2s"}
+				w.flags = []string{"--timeout", "500ms"}
 				paused := 0
 				var s summary
 				for {
