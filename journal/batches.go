@@ -48,7 +48,7 @@ var errOdd = errors.New("odd")
 // other it returns errOdd, and next goes on at its beginning.
 func (s *segment) blocks(visit func([]Entry) error) error {
 	err := inBlocks(s.lines, (*block).ofSegment, func(b *block) error {
-		if b.odd || s.chain.seals > 0 || s.chain.misfit(&b.entries[0], b.off) != "" {
+		if b.odd || s.chain.misfit(&b.entries[0], b.off) != "" {
 			return errOdd
 		}
 		s.chain.join(&b.chain, b.entries)
@@ -83,6 +83,7 @@ func (b *block) ofSegment() {
 		} else {
 			b.odd = b.chain.misfit(e, off) != ""
 		}
+		b.odd = b.odd || e.Kind == Seal // the end of a segment is looked at closely
 		b.chain.took(e)
 		return !b.odd
 	})

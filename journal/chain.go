@@ -96,7 +96,6 @@ func (c *chain) adopt(e *Entry) {
 func (c *chain) join(b *chain, entries []Entry) {
 	c.lines += int64(len(entries))
 	c.seq, c.crc, c.synced, c.joined = b.seq, b.crc, b.synced, true
-	c.seals += b.seals
 	if entries[0].Kind == Open {
 		c.book, c.carries = b.book, b.carries
 	}

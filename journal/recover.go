@@ -102,12 +102,18 @@ type ending struct {
 func (s *segment) ending() (end ending, err error) {
 	s.mend = true
 	end.facts = s.chain
-	err = s.each(func(e *Entry) error {
-		if e.Kind != Seal {
-			end.facts, end.size = s.chain, s.good
-		}
+	err = s.blocks(func([]Entry) error { // which hold no seals
+		end.facts, end.size = s.chain, s.good
 		return nil
 	})
+	if errors.Is(err, errOdd) {
+		err = s.each(func(e *Entry) error {
+			if e.Kind != Seal {
+				end.facts, end.size = s.chain, s.good
+			}
+			return nil
+		})
+	}
 	if errors.As(err, &end.damage) {
 		end.torn, err = s.torn()
 	}
