@@ -75,7 +75,7 @@ func (b *block) ofSegment() {
 	b.each(func(line []byte, text string, off int64) bool {
 		e := b.add()
 		if parseLine(line, text, e) != nil {
-			b.odd = true
+			*e, b.odd = Entry{}, true // parts of text that it got
 			return false
 		}
 		if off == b.off {

@@ -18,8 +18,9 @@ type block struct {
 	faults  []fault // of a ledger
 	lines   int64   // of a ledger
 
-	buf   []byte        // that its text is in
-	ready chan struct{} // work on it has ended
+	buf    []byte        // that its text is in
+	worked bool          // on when it was read
+	ready  chan struct{} // work on it has ended
 }
 
 // inBlocks cuts what l reads into blocks, has work make entries of them in as
@@ -74,7 +75,7 @@ func (p *pipeline) run() {
 			if !p.read(b) {
 				return
 			}
-			if b.failed == nil {
+			if b.failed == nil && !b.worked {
 				p.work(b)
 			}
 			b.ready <- struct{}{}
@@ -101,6 +102,10 @@ func (p *pipeline) read(b *block) bool {
 		if errors.Is(b.failed, io.EOF) {
 			return false
 		}
+	}
+	if b.worked = b.failed == nil && len(b.text) > p.lines.size; b.worked { // one long line at a time
+		p.work(b)
+		b.text = nil
 	}
 	b.buf = p.lines.swap(b.buf)
 	p.order <- b

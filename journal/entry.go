@@ -205,7 +205,7 @@ var (
 	ErrLocked = errors.New("journal: locked by another process")
 	// ErrClosed: the journal was closed.
 	ErrClosed = errors.New("journal: closed")
-	// ErrTooLong: a line longer than a journal writes or reads.
+	// ErrTooLong: a line longer than a journal writes; read, it is damage.
 	ErrTooLong = errors.New("journal: line too long")
 	// ErrFull: no space left; nothing of the batch is in the journal.
 	ErrFull = errors.New("journal: disk full")

@@ -1,11 +1,15 @@
 package journal
 
-import "fmt"
+import (
+	"fmt"
+	"path/filepath"
+)
 
 // CorruptError is damage to bytes that were durable, or that never were a line
 // of a ledger. It is [ErrCorrupt]. The journal refuses to be written; what is
 // before the damage can still be read.
 type CorruptError struct {
+	Dir     string // directory of the journal; empty for a ledger
 	Segment string // name of the file
 	Offset  int64  // of the damaged line in it
 	Line    int64  // its number, from 1
@@ -16,7 +20,15 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("journal: %s is damaged in line %d (byte %d): %s", e.Segment, e.Line, e.Offset, e.Reason)
+	text := fmt.Sprintf("journal: %s is damaged in %s", filepath.Join(e.Dir, e.Segment), e.where())
+	if e.Dir == "" {
+		return text
+	}
+	return text + "; restore it, or let Repair keep what is good"
+}
+
+func (e *CorruptError) where() string {
+	return fmt.Sprintf("line %d (byte %d): %s", e.Line, e.Offset, e.Reason)
 }
 
 // Is makes the error [ErrCorrupt].

@@ -200,7 +200,7 @@ func (f *File) cutBack(full error) error {
 
 // fail poisons the journal.
 func (f *File) fail(err error) error {
-	f.poison = fmt.Errorf("%w: %w", ErrPoisoned, err)
+	f.poison = fmt.Errorf("%w: %w; close it and open it anew", ErrPoisoned, err)
 	return f.poison
 }
 

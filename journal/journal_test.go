@@ -145,3 +145,26 @@ func TestMemoryRotation(t *testing.T) {
 	}
 	t.Fatal("a reader went on in dropped entries")
 }
+
+// What one journal refuses for its length, the other does.
+func TestTooLong(t *testing.T) { // Rule 29
+	for name, j := range map[string]anyJournal{"file": open(t, t.TempDir()), "memory": NewMemory()} {
+		pos := rotate(t, j, 0)
+		for what, change := range map[string]func(e *Entry){
+			"a key":             func(e *Entry) { e.Key = strings.Repeat("k", MaxLine) },
+			"a key of escapes":  func(e *Entry) { e.Key = strings.Repeat("\x01", MaxLine/6) },
+			"a long evidence":   func(e *Entry) { e.Past = &Past{Evidence: []Proof{{Key: strings.Repeat("k", MaxLine)}}} },
+			"too much evidence": func(e *Entry) { e.Past = &Past{Evidence: make([]Proof, MaxLine/8)} },
+		} {
+			e := reserve("r", 1)
+			change(&e)
+			_, err := j.Append(ctx, pos, batch(e))
+			require.ErrorIs(t, err, ErrTooLong, "%s in a %s", what, name)
+			_, err = j.Rotate(ctx, pos, opening(e))
+			require.ErrorIs(t, err, ErrTooLong, "%s in a %s", what, name)
+		}
+		long := reserve("r", 1)
+		long.Key = strings.Repeat("k", MaxLine-1000)
+		put(t, j, pos, long)
+	}
+}

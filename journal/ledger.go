@@ -14,30 +14,9 @@ import (
 // and nothing is asked of the lines before. Empty lines and seals are skipped.
 // For a line that is none it yields a [*CorruptError] that has name as its
 // Segment, and goes on behind it if the caller does; after any other error it
-// ends.
+// ends. For strings and goroutines, see [Dir.Newest] and [ReadLedgerBatches].
 func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		lines := newLineReader(r, math.MaxInt64)
-		for number := int64(1); ; number++ {
-			line, err := lines.next()
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(Entry{}, fmt.Errorf("journal: read %s: %w", name, err))
-				return
-			}
-			e, err := ledgerLine(line, string(line.text))
-			if err != nil {
-				err = &CorruptError{Segment: name, Offset: line.off, Line: number, Reason: err.Error(), Unfinished: !line.done}
-			} else if e.Kind == 0 || e.Kind == Seal {
-				continue
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
+	return oneByOne(ReadLedgerBatches(name, r))
 }
 
 // ReadLedgerBatches is [ReadLedger] for many entries at a time, which are valid

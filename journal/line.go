@@ -117,6 +117,27 @@ func maxLine(open bool) int {
 	return MaxLine
 }
 
+// fits refuses what has no line. Only what may be too long is encoded for that.
+func (e *Entry) fits() error {
+	n := len(e.RID) + len(e.Scope) + len(e.Key) + len(e.Model) + len(e.Why) + len(e.Ref) + len(e.Evidence) + len(e.Prices)
+	if e.Opening != nil {
+		for i := range e.Opening.Balances {
+			n += 64 + len(e.Opening.Balances[i].Scope)
+		}
+	}
+	if e.Past != nil {
+		for i := range e.Past.Evidence {
+			n += 64 + len(e.Past.Evidence[i].Key)
+		}
+	}
+	if n < maxLine(e.Kind == Open)/8 { // a byte takes six at most
+		return e.check()
+	}
+	line := *e
+	_, err := AppendLine(nil, &line)
+	return err
+}
+
 // check refuses what a line cannot say.
 func (e *Entry) check() error {
 	switch {

@@ -77,7 +77,7 @@ func (l *lineReader) run() (rawLine, error) {
 }
 
 // swap leaves the buffer with what was given out of it to the caller, and goes
-// on in another one.
+// on in another one. A buffer that grew for a long line is nobody's.
 func (l *lineReader) swap(buf []byte) []byte {
 	rest := l.buf[l.used:l.have]
 	if len(buf) < l.size || len(buf) <= len(rest) {
@@ -85,6 +85,9 @@ func (l *lineReader) swap(buf []byte) []byte {
 	}
 	was := l.buf
 	l.buf, l.used, l.have = buf, 0, copy(buf, rest)
+	if len(was) > 2*l.size {
+		return nil
+	}
 	return was
 }
 
@@ -131,7 +134,7 @@ func (l *lineReader) fill() {
 	if l.have == len(l.buf) {
 		l.buf = append(l.buf, make([]byte, len(l.buf))...)
 	}
-	n, err := l.r.Read(l.buf[l.have:])
+	n, err := l.r.Read(l.buf[l.have:min(len(l.buf), l.have+l.size)]) // no more behind a long line than behind another
 	l.have += n
 	l.failed = err
 	if l.idle++; n > 0 {

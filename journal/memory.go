@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// Memory is a journal that ends with the process: the same positions, the same
-// answers and the same errors as [File], and nothing on disk. Entries have no
-// Synced, Prev and CRC there, since nothing can be torn. All methods may be
-// called concurrently.
+// Memory is a journal that ends with the process: the same answers and the same
+// errors as [File], and nothing on disk. Entries have no Synced, Prev and CRC
+// there, since nothing can be torn, and no seals take two positions at the end
+// of a segment. All methods may be called concurrently.
 type Memory struct {
 	mu      sync.Mutex
 	blocks  [][]Entry // all of blockLen; the newest segment fills them from the front
@@ -55,7 +55,7 @@ func (m *Memory) Append(ctx context.Context, after Pos, batch Batch) (Pos, error
 		return after, nil
 	}
 	for i := range batch.Entries {
-		if err := errors.Join(appendable(&batch.Entries[i]), batch.Entries[i].check()); err != nil {
+		if err := errors.Join(appendable(&batch.Entries[i]), batch.Entries[i].fits()); err != nil {
 			return 0, err
 		}
 	}
@@ -118,7 +118,7 @@ func (m *Memory) Rotate(ctx context.Context, after Pos, carried []Entry) (Pos, e
 		return 0, err
 	}
 	for i := range carried {
-		if err := carried[i].check(); err != nil {
+		if err := carried[i].fits(); err != nil {
 			return 0, err
 		}
 	}

@@ -16,6 +16,10 @@ type Pruned struct {
 	Segments []string // names, oldest first
 	Bytes    int64    // of these, and of the torn bytes kept beside them
 	Left     int      // segments that are still there
+	// Beside are the files *.torn, *.damaged and *.aside that are there, which
+	// openings and repairs kept. They are evidence: only people remove them.
+	Beside      []string
+	BesideBytes int64
 }
 
 // Prune removes whole segments from the old end: those of which every entry is
@@ -34,7 +38,36 @@ func (d Dir) Prune(keepFrom time.Time) (pruned Pruned, err error) {
 			break
 		}
 	}
+	if err == nil {
+		err = pruned.beside(d)
+	}
 	return pruned, err
+}
+
+// beside finds what is kept beside the segments.
+func (p *Pruned) beside(d Dir) error {
+	names, err := d.fs().List(d.Path)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	for _, name := range names {
+		if strings.Contains(name, segmentSuffix+".") && !strings.HasSuffix(name, disk.TempSuffix) {
+			p.Beside = append(p.Beside, name)
+			p.BesideBytes += d.sizeOf(name)
+		}
+	}
+	return nil
+}
+
+// sizeOf returns the size of a file; 0 if it cannot be told.
+func (d Dir) sizeOf(name string) int64 {
+	file, err := d.fs().Open(filepath.Join(d.Path, name))
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	size, _ := file.Size()
+	return size
 }
 
 func (d Dir) prune(pruned *Pruned, keepFrom time.Time) error {
@@ -45,7 +78,7 @@ func (d Dir) prune(pruned *Pruned, keepFrom time.Time) error {
 	}
 	pruned.Left = len(numbers)
 	if hole := gap(numbers); hole > 0 {
-		return missingSegment(hole)
+		return missingSegment(d.Path, hole)
 	}
 	if len(numbers) == 0 {
 		return nil
@@ -123,11 +156,7 @@ func (d Dir) opening(fsys disk.FS, number int64) (open Entry, err error) {
 // remove deletes a file, which somebody else may have done before.
 func (p *Pruned) remove(d Dir, name string) error {
 	fsys, path := d.fs(), filepath.Join(d.Path, name)
-	if file, err := fsys.Open(path); err == nil {
-		size, _ := file.Size()
-		p.Bytes += size
-		file.Close()
-	}
+	p.Bytes += d.sizeOf(name)
 	err := fsys.Remove(path)
 	if disk.IsFull(err) && fsys.Remove(filepath.Join(d.Path, ballastName)) == nil { // some file systems write to remove
 		err = fsys.Remove(path)

@@ -82,7 +82,13 @@ func TestPrune(t *testing.T) { // Rule 15, 24
 			clean(t, dir)
 			again, err := Dir{Path: dir}.Prune(c.keepFrom)
 			require.NoError(t, err)
-			require.Equal(t, Pruned{Left: len(c.left)}, again)
+			require.Equal(t, Pruned{Left: len(c.left), Beside: pruned.Beside, BesideBytes: pruned.BesideBytes}, again)
+			if len(c.left) == 5 {
+				require.Equal(t, []string{"000001.jsonl.torn", "000001.jsonl.torn.2"}, pruned.Beside)
+				require.EqualValues(t, len("torn"+"again"), pruned.BesideBytes)
+			} else {
+				require.Empty(t, pruned.Beside)
+			}
 			require.NoError(t, open(t, dir).Close())
 		})
 	}

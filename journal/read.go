@@ -100,7 +100,7 @@ func (d Dir) visit(newest bool, visit func([]Entry) error) error {
 		}
 		next := s.chain.following()
 		if number != next.segment {
-			return missingSegment(next.segment)
+			return missingSegment(d.Path, next.segment)
 		}
 		s, err = openSegment(fsys, d.Path, segmentName(number), next)
 		if err != nil {

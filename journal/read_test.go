@@ -253,6 +253,31 @@ func TestBoundedMemory(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16*MaxLine))
 }
 
+// Rule 29: what is read ahead on many cores is many blocks, not many long lines.
+func TestBoundedMemoryOnManyCores(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	defer func(was int) { readSize = was }(readSize)
+	readSize = 512
+	line := append([]byte(`{"ev":"reserve"`), bytes.Repeat([]byte("x"), MaxLine-100)...)
+	line = append(line, '\n')
+	var readers []io.Reader
+	for range 40 {
+		readers = append(readers, bytes.NewReader(line))
+	}
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	before, bad := m.HeapAlloc, 0
+	for _, err := range ReadLedgerBatches("junk", io.MultiReader(readers...)) {
+		require.ErrorIs(t, err, ErrCorrupt)
+		bad++
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		require.Less(t, m.HeapAlloc, before+10*MaxLine)
+	}
+	require.Equal(t, len(readers), bad)
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {

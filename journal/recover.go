@@ -38,7 +38,7 @@ func (f *File) recover() error {
 	if hole := gap(numbers); hole > 0 {
 		// Segments come at the end and go at the beginning, each durably before
 		// the next: no crash leaves a hole.
-		return missingSegment(hole)
+		return missingSegment(f.dir, hole)
 	}
 	number := numbers[len(numbers)-1]
 	f.found.Segment = segmentName(number)

@@ -342,3 +342,27 @@ func TestLeftovers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"000001.jsonl", "000002.jsonl", "000002.jsonl.old", "2.jsonl", "BALLAST", "LOCK", "notes.txt"}, names)
 }
+
+// A block of another, longer book behind the end cannot be told from lines that
+// were durable: it is refused, and nothing is cut.
+func TestBlockOfAnotherBook(t *testing.T) { // Rule 6
+	other, dir := open(t, t.TempDir()), t.TempDir()
+	pos := rotate(t, other, 0)
+	for range 50 {
+		pos = put(t, other, pos, reserve("other", 1))
+	}
+	f := open(t, dir)
+	put(t, f, rotate(t, f, 0), reserve("a", 1))
+	crash(t, f)
+	path := filepath.Join(dir, "000001.jsonl")
+	block := read(t, filepath.Join(other.dir, "000001.jsonl"))
+	content := append(read(t, path), block[len(block)-4096:]...)
+	write(t, path, content)
+	_, err := OpenFile(dir, FileOptions{})
+	var damage *CorruptError
+	require.ErrorAs(t, err, &damage)
+	require.Equal(t, dir, damage.Dir)
+	require.ErrorContains(t, err, path+" is damaged in line 3")
+	require.ErrorContains(t, err, "let Repair keep what is good")
+	require.Equal(t, content, read(t, path))
+}

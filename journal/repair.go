@@ -143,7 +143,7 @@ func (f *File) history(numbers []int64) (*history, error) {
 			return nil, err
 		}
 		if h.before = end; damage != nil {
-			h.cut(i+1, damage.Error(), true)
+			h.cut(i+1, "damaged in "+damage.where(), true)
 		}
 	}
 	return h, nil

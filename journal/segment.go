@@ -61,13 +61,14 @@ func listSegments(fsys disk.FS, dir string) (names []string, numbers []int64, er
 	return names, numbers, nil
 }
 
-func missingSegment(number int64) *CorruptError {
-	return &CorruptError{Segment: segmentName(number), Line: 1, Reason: "the segment is missing between two others"}
+func missingSegment(dir string, number int64) *CorruptError {
+	return &CorruptError{Dir: dir, Segment: segmentName(number), Line: 1, Reason: "the segment is missing between two others"}
 }
 
 // segment reads one segment from its beginning, checking each line against the
 // one before.
 type segment struct {
+	dir   string
 	name  string
 	file  disk.File
 	size  int64 // when it was opened; what is written later is not read
@@ -99,7 +100,7 @@ func openSegment(fsys disk.FS, dir, name string, c chain) (*segment, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	lines := newLineReader(io.NewSectionReader(file, 0, size), size)
-	return &segment{name: name, file: file, size: size, lines: lines, start: c, chain: c}, nil
+	return &segment{dir: dir, name: name, file: file, size: size, lines: lines, start: c, chain: c}, nil
 }
 
 func (s *segment) close() error { return s.file.Close() }
@@ -137,7 +138,7 @@ func (s *segment) next(e *Entry) error {
 func (s *segment) clean() bool { return s.chain.seals == 2 && s.good == s.size && s.ended }
 
 func (s *segment) damage(line rawLine, reason string) *CorruptError {
-	return &CorruptError{Segment: s.name, Offset: line.off, Line: s.chain.lines + 1, Reason: reason}
+	return &CorruptError{Dir: s.dir, Segment: s.name, Offset: line.off, Line: s.chain.lines + 1, Reason: reason}
 }
 
 // short reports, behind the last line, that not all lines are there that were
@@ -178,11 +179,11 @@ func (s *segment) torn() (bool, error) {
 }
 
 func (s *segment) noSeal() *CorruptError {
-	return &CorruptError{Segment: s.name, Offset: s.good, Line: s.chain.lines + 1, Reason: "the segment does not end in two seals, though another follows"}
+	return &CorruptError{Dir: s.dir, Segment: s.name, Offset: s.good, Line: s.chain.lines + 1, Reason: "the segment does not end in two seals, though another follows"}
 }
 
 func (s *segment) empty() *CorruptError {
-	return &CorruptError{Segment: s.name, Line: 1, Reason: "the segment is empty"}
+	return &CorruptError{Dir: s.dir, Segment: s.name, Line: 1, Reason: "the segment is empty"}
 }
 
 // each visits the lines up to the end or to the first damage, which is

@@ -45,20 +45,21 @@ func (a *Audit) Damaged() bool {
 // and end in two seals. It goes on behind damage and returns all it finds; an
 // error says only that something could not be read. Whether the entries make
 // sense together is not looked at here.
-func (d Dir) Verify() (a Audit, err error) {
+func (d Dir) Verify() (Audit, error) {
+	return d.VerifyEntries(func() func([]Entry) { return func([]Entry) {} })
+}
+
+// VerifyEntries is [Dir.Verify], and in the same reading calls what begin
+// returns with what [Dir.HistoryBatches] yields: all entries before the first
+// damage. If segments were pruned meanwhile it begins anew, and fails with
+// [ErrConflict] when that happened many times.
+func (d Dir) VerifyEntries(begin func() func([]Entry)) (a Audit, err error) {
 	for range 10 {
-		if a, err = d.VerifyEntries(func([]Entry) {}); !errors.Is(err, ErrConflict) {
+		if a, err = d.audit((*pass).run, begin()); !errors.Is(err, ErrConflict) {
 			break
 		}
 	}
 	return a, err
-}
-
-// VerifyEntries is [Dir.Verify], and in the same reading gives visit what
-// [Dir.HistoryBatches] yields: all entries before the first damage. It fails
-// with [ErrConflict] if segments were pruned meanwhile: all is to be read again.
-func (d Dir) VerifyEntries(visit func([]Entry)) (Audit, error) {
-	return d.audit((*pass).run, visit)
 }
 
 func (d Dir) audit(read func(*pass) error, visit func([]Entry)) (Audit, error) {

@@ -20,8 +20,9 @@ func newPrune(ui *ui) *cobra.Command {
 		Long: `Remove whole segments of a book that hold nothing younger than --keep. No balance
 changes, since each segment begins with what the ones before add up to; what is
 gone is the history: show and replay do not know it any more. The newest two
-segments always stay, and nothing is removed while the newest is damaged. It can
-run while the book is in use, and on a full disk.`,
+segments always stay, and nothing is removed while the newest is damaged. What
+repairs and openings kept beside segments that are there no more (*.torn,
+*.damaged, *.aside) is told and stays, until you remove it. It can run while the book is in use, and on a full disk.`,
 		Example: "  tollbook prune requests.state --keep 14d\n  tollbook prune requests.state --keep 0",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,10 +73,12 @@ func keepFrom(keep string, now time.Time) (time.Time, error) {
 func (u *ui) pruned(p *journal.Pruned, asJSON bool) {
 	if asJSON {
 		u.data(struct {
-			Removed []string `json:"removed"`
-			Bytes   int64    `json:"bytes"`
-			Left    int      `json:"left"` // segments
-		}{append([]string{}, p.Segments...), p.Bytes, p.Left})
+			Removed     []string `json:"removed"`
+			Bytes       int64    `json:"bytes"`
+			Left        int      `json:"left"`         // segments
+			Beside      []string `json:"beside"`       // files that repairs and openings kept, for people to remove
+			BesideBytes int64    `json:"beside_bytes"` // of these
+		}{append([]string{}, p.Segments...), p.Bytes, p.Left, append([]string{}, p.Beside...), p.BesideBytes})
 		return
 	}
 	for _, name := range p.Segments {
@@ -83,4 +86,8 @@ func (u *ui) pruned(p *journal.Pruned, asJSON bool) {
 	}
 	u.line("freed %d", p.Bytes)
 	u.line("left %d", p.Left)
+	if n := len(p.Beside); n > 0 {
+		u.say("kept beside the segments: %s, %s, from %s on", count(int64(n), "file"), count(p.BesideBytes, "byte"), p.Beside[0])
+		u.hint("repairs and openings kept them for you to look at; remove them when you have")
+	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/tollbook/tollbook/budget"
@@ -44,15 +42,11 @@ is in use. Damage or any violation exits 5.`,
 	return cmd
 }
 
-// verifyBook checks bytes and entries in one reading. One that lost its
-// beginning to retention starts anew.
+// verifyBook checks bytes and entries in one reading.
 func verifyBook(dir journal.Dir) (bytes journal.Audit, entries *budget.Audit, err error) {
-	for range 10 {
+	bytes, err = dir.VerifyEntries(func() func([]journal.Entry) {
 		entries = budget.NewAudit()
-		bytes, err = dir.VerifyEntries(entries.AddAll)
-		if !errors.Is(err, journal.ErrConflict) {
-			break
-		}
-	}
+		return entries.AddAll
+	})
 	return bytes, entries, err
 }
