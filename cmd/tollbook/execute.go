@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/checkpoint"
 	"github.com/tollbook/tollbook/journal"
+	"github.com/tollbook/tollbook/journal/disk"
 	"github.com/tollbook/tollbook/middleware"
 	"github.com/tollbook/tollbook/retry"
 )
@@ -21,6 +23,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	tell := &teller{ui: ui}
 	tell.level.Set(slog.LevelError) // what the opening mends is in the summary
 	log := slog.New(tell)
+	defer o.unlock()
 	book, err := o.open(ctx, pin, limits, log)
 	if err != nil {
 		return err
@@ -76,9 +79,13 @@ func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, 
 		return nil, openError(o.state, err)
 	}
 	report := book.Report()
-	err = pin.check(o.state) // another process may have been quicker
-	have, readErr := readPin(o.state)
-	err = errors.Join(err, readErr, have.witness(o.state, &report))
+	have, err := readPin(o.state)
+	if err == nil {
+		err = o.lock(have == nil)
+	}
+	if err == nil { // another process may have been quicker
+		err = errors.Join(pin.check(o.state), have.witness(o.state, &report))
+	}
 	if err == nil && have == nil && report.Requests > 0 {
 		err = usageError("restore it, or name another directory with --state", "%s holds a book that is in use, but no run.json", o.state)
 	}
@@ -89,6 +96,31 @@ func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, 
 		return nil, errors.Join(err, book.Close())
 	}
 	return book, nil
+}
+
+// lock keeps other states from the outputs until this run ends. One that is
+// missing is made only for a new state: for an old one it is lost.
+func (o *runOptions) lock(fresh bool) error {
+	for _, out := range o.outputs() {
+		if _, err := os.Stat(out.Path); err != nil && !fresh {
+			continue
+		}
+		l, err := disk.OS().Lock(out.Path, "")
+		if _, held := errors.AsType[*disk.HeldError](err); held {
+			return &exitError{Code: exitFailed, Err: fmt.Errorf("%s is in use by the run of another state", out.Path), Hint: "name another file with --out or --errors; nothing was sent"}
+		}
+		if err != nil {
+			return err
+		}
+		o.locks = append(o.locks, l)
+	}
+	return nil
+}
+
+func (o *runOptions) unlock() {
+	for _, l := range o.locks {
+		l.Close()
+	}
 }
 
 // openError says what to try when a book does not open.

@@ -130,8 +130,8 @@ func (p *pin) checkNew(state string) error {
 		return err
 	}
 	for _, e := range entries {
-		// A run that died before it wrote run.json left no more than a book.
-		if name := e.Name(); name != "book" && !strings.HasSuffix(name, disk.TempSuffix) {
+		// A run that died before it wrote run.json left no more than a book and empty outputs.
+		if name := e.Name(); name != "book" && name != p.Out && name != p.Errors && !strings.HasSuffix(name, disk.TempSuffix) {
 			return usageError("name another directory with --state", "%s holds %s but no run.json: it is no state directory", state, quote(name))
 		}
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"log/slog"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,16 +13,19 @@ import (
 )
 
 func TestOpeningIsWitnessed(t *testing.T) {
-	o := runOptions{state: t.TempDir()}
+	dir := t.TempDir()
+	o := runOptions{state: dir, out: filepath.Join(dir, "out")}
+	defer o.unlock()
 	was := uint64(0)
 	for n := range int64(2) {
-		book, err := o.open(t.Context(), &pin{Version: pinVersion}, []budget.Limit{budget.Tokens(n)}, slog.New(slog.DiscardHandler))
+		book, err := o.open(t.Context(), &pin{Version: pinVersion, Out: "out"}, []budget.Limit{budget.Tokens(n)}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		p, err := readPin(o.state)
 		require.NoError(t, err)
 		require.Equal(t, book.Report().Seq, p.Seq)
 		require.Greater(t, p.Seq, was)
 		was = p.Seq
+		o.unlock()
 		require.NoError(t, book.Close())
 		require.NoError(t, checkBook(o.state))
 	}
@@ -29,6 +33,6 @@ func TestOpeningIsWitnessed(t *testing.T) {
 	require.NoError(t, err)
 	p.Seq += 100
 	require.NoError(t, p.write(o.state))
-	_, err = o.open(t.Context(), &pin{Version: pinVersion}, nil, slog.New(slog.DiscardHandler))
+	_, err = o.open(t.Context(), &pin{Version: pinVersion, Out: "out"}, nil, slog.New(slog.DiscardHandler))
 	require.Equal(t, exitBroken, exitCode(err), "opening does not sign what it contradicts")
 }

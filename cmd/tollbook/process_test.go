@@ -144,6 +144,11 @@ func TestSecondInterruptStopsAtOnce(t *testing.T) {
 	assert.Equal(t, exitFailed, second.exit())
 	assert.Contains(t, second.said.String(), "is in use by process ")
 	assert.Equal(t, int64(3), provider.Seen().Requests)
+	// Another state does not write to the same output, though nothing is in it yet.
+	third := start(t, append(args, "--state", filepath.Join(t.TempDir(), "third"), "--out", strings.TrimSuffix(args[1], ".jsonl")+".out.jsonl")...)
+	assert.Equal(t, exitFailed, third.exit())
+	assert.Contains(t, third.said.String(), "in.out.jsonl is in use by the run of another state")
+	assert.Equal(t, int64(3), provider.Seen().Requests)
 	// And readers read.
 	state := strings.TrimSuffix(args[1], ".jsonl") + ".state"
 	for _, read := range [][]string{{"status", state}, {"verify", state}, {"replay", state}, {"show", state, "a"}} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -34,6 +35,8 @@ type runOptions struct {
 	sim             bool
 	simOptions      simOptions
 	dryRun, asJSON  bool
+
+	locks []io.Closer // of the outputs
 }
 
 const (

@@ -65,7 +65,8 @@ type FS interface {
 
 	// Lock takes the exclusive lock that goes with a file, which is made if
 	// missing and never deleted, and writes the holder into it, for people to
-	// read and so only where there is room. It never waits: if anybody holds the lock, in this process or
+	// read and so only where there is room; without a holder what is in the file
+	// stays. It never waits: if anybody holds the lock, in this process or
 	// another, it fails with a [*HeldError]. Closing the result releases the
 	// lock; so does the end of the process, however it ends.
 	Lock(name, holder string) (io.Closer, error)

@@ -60,8 +60,10 @@ func lock(name, holder string) (_ io.Closer, err error) {
 	// a rest of the old behind it at worst, and never an empty file. On a full
 	// disk it may end up short or empty: the lock is held, the text is only for
 	// people, and the old one would mislead them.
-	n, _ := f.WriteAt([]byte(holder), 0)
-	f.Truncate(int64(n))
+	if holder != "" {
+		n, _ := f.WriteAt([]byte(holder), 0)
+		f.Truncate(int64(n))
+	}
 	held.names[key] = true
 	return &osLock{file: f, key: key}, nil
 }

@@ -72,6 +72,31 @@ func TestLockOnAFullDisk(t *testing.T) { // Rule 11, 23
 	require.NoError(t, l.Close())
 }
 
+// A file that has its own text can be locked: who has no name writes none.
+func TestLockKeepsTheText(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "out")
+	require.NoError(t, os.WriteFile(name, []byte("text"), 0o600))
+	mem := disk.NewMem()
+	f, err := mem.Create("out")
+	require.NoError(t, err)
+	_, err = f.Write([]byte("text"))
+	require.NoError(t, err)
+	for _, test := range []struct {
+		fsys disk.FS
+		name string
+	}{{disk.OS(), name}, {mem, "out"}} {
+		l, err := test.fsys.Lock(test.name, "")
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		f, err := test.fsys.Open(test.name)
+		require.NoError(t, err)
+		size, err := f.Size()
+		require.NoError(t, err)
+		require.Equal(t, int64(4), size)
+		require.NoError(t, f.Close())
+	}
+}
+
 // B21, case 75: the lock of a killed process blocks nobody; a live one does.
 func TestLockOfAnotherProcess(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "LOCK")

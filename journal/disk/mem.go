@@ -202,7 +202,9 @@ func (m *Mem) Lock(name, holder string) (io.Closer, error) {
 		return nil, &HeldError{Name: name, Holder: string(n.data)}
 	}
 	m.locks[clean] = true
-	m.used += n.truncate(0) + n.append([]byte(holder))
+	if holder != "" {
+		m.used += n.truncate(0) + n.append([]byte(holder))
+	}
 	return &memLock{m: m, name: clean}, nil
 }
 
