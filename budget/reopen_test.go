@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/journal"
+	"github.com/tollbook/tollbook/journal/disk"
 )
 
 // A book that is closed and opened again and again, with segments of any size,
@@ -33,15 +33,12 @@ func state(r budget.Report) string {
 // Rule 17: what is folded from the journal is what the guard had, however often.
 func TestReopenedBookAnswersTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ctx := context.Background()
-		dir, err := os.MkdirTemp("", "book")
-		require.NoError(t, err)
-		defer os.RemoveAll(dir)
+		ctx, mem := context.Background(), disk.NewMem()
 		now := time.Unix(1_800_000_000, 0)
 		clock := budget.Clock(func() time.Time { return now })
 		segment := rapid.SampledFrom([]int64{1, 3000, 1 << 20}).Draw(t, "segment bytes")
 		open := func() *budget.Book {
-			j, err := journal.OpenFile(dir, journal.FileOptions{SegmentBytes: segment})
+			j, err := journal.OpenFile("book", journal.FileOptions{FS: mem, SegmentBytes: segment})
 			require.NoError(t, err)
 			b, err := budget.New(ctx, j, budget.OnOrphan(budget.OrphanKeep), clock, budget.Prices(table{}))
 			require.NoError(t, err)
@@ -129,7 +126,7 @@ func TestReopenedBookAnswersTheSame(t *testing.T) {
 		})
 		require.NoError(t, a.Close())
 		audit := budget.NewAudit()
-		for e, err := range (journal.Dir{Path: dir}).History() {
+		for e, err := range (journal.Dir{Path: "book", FS: mem}).History() {
 			require.NoError(t, err)
 			audit.Add(&e)
 		}

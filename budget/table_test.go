@@ -140,7 +140,7 @@ func TestForgetting(t *testing.T) {
 	}
 	first := close("")
 	named := map[string]*Reservation{}
-	for i := range 4 * forgetEach / 24 { // more bytes than that each
+	for i := range 3 * forgetEach / 27 { // more bytes than that each
 		rid := ""
 		if i%100 == 0 {
 			rid = fmt.Sprint("named-", i)
