@@ -309,6 +309,32 @@ func TestTakeOverLosesToTheOwner(t *testing.T) {
 	}
 }
 
+// Rule 21: orphans are taken over by the batch. Those of the first are taken over
+// though the second finds that an owner came before it.
+func TestTakeOverIsBounded(t *testing.T) {
+	const orphans, most = 5000, 4096
+	j := newFlaky()
+	a := open(t, j)
+	var last *budget.Reservation
+	for range orphans {
+		last = reserve(t, a, 1, 0)
+	}
+	from := len(j.all)
+	shared := &interposed{flaky: j}
+	shared.first = func() { // at the first append
+		shared.first = func() { // at the second
+			require.Equal(t, from+1+orphans+most, len(j.all))
+			settle(t, last, 1)
+		}
+	}
+	b, err := budget.New(t.Context(), shared)
+	require.NoError(t, err)
+	report := b.Report()
+	require.Equal(t, orphans-1, len(report.Orphans))
+	require.Zero(t, report.Balance.Open)
+	require.Equal(t, int64(orphans-1), report.Tokens.Assumed)
+}
+
 // late is a journal another book has opened already: it has its segment.
 type late struct{ *flaky }
 

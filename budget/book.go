@@ -200,7 +200,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 		}
 		b.pos = journal.Pos(e.Seq)
 	}
-	b.ledger.stats = stats{unknown: map[string]int64{}} // from here on
+	b.ledger.stats = stats{unknown: map[string]*int64{}} // from here on
 	b.ledger.guarded = true
 	b.ledger.forget(b.now()-b.horizon.Microseconds(), true)
 	if err := b.rotate(); err != nil {
@@ -236,7 +236,7 @@ func (b *Book) begin() error {
 }
 
 func (b *Book) takeOver() error {
-	b.time, b.orphans = b.now(), nil
+	b.time = b.now()
 	for _, l := range b.limits {
 		o := &op{kind: opLimit, limit: &l}
 		if b.decide(o); o.err != nil {
@@ -246,9 +246,22 @@ func (b *Book) takeOver() error {
 			return err
 		}
 	}
+	var found []Orphan
+	commit := func() error {
+		err := b.commit()
+		if err == nil {
+			b.orphans, found = append(b.orphans, found...), nil
+		}
+		return err
+	}
 	for _, h := range b.ledger.openHolds() {
+		if len(b.entries) >= maxBatch {
+			if err := commit(); err != nil {
+				return err
+			}
+		}
 		o := &op{kind: opClose, hold: h, rid: h.rid, opened: h.opened}
-		b.orphans = append(b.orphans, Orphan{OpenReservation: h.public(), Policy: b.orphan})
+		found = append(found, Orphan{OpenReservation: h.public(), Policy: b.orphan})
 		switch b.orphan {
 		case OrphanKeep:
 			continue
@@ -262,7 +275,7 @@ func (b *Book) takeOver() error {
 		}
 	}
 	b.freed = false
-	return b.commit()
+	return commit()
 }
 
 // Reserve holds an amount for one attempt of a call, durably, before the call

@@ -1,7 +1,10 @@
 package budget
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,4 +37,26 @@ func TestAdjustOfWhatWasPlain(t *testing.T) {
 	damaged := journal.Entry{Kind: journal.Refund, RID: "x"}
 	require.ErrorIs(t, l.fold(&damaged), ErrDamaged)
 	require.NoError(t, l.inconsistent())
+}
+
+// Whoever words each failure anew fills neither the report nor memory.
+func TestReasonsAreBounded(t *testing.T) {
+	b := Memory()
+	for i := range maxNames + 10 {
+		r, err := b.Reserve(t.Context(), Request{Tokens: 1})
+		require.NoError(t, err)
+		_, err = r.Settle(t.Context(), Usage{Why: fmt.Sprint("timeout ", i)})
+		require.NoError(t, err)
+	}
+	unknown := b.Report().Unknown
+	require.Len(t, unknown, maxNames+1)
+	require.Equal(t, int64(10), unknown["other"])
+}
+
+// A remark that is cut does not keep the whole text in memory.
+func TestNoteIsACopy(t *testing.T) {
+	whole := strings.Repeat("x", 1000)
+	cut := note(whole)
+	require.Len(t, cut, 128)
+	require.NotSame(t, unsafe.StringData(whole), unsafe.StringData(cut))
 }

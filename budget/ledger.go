@@ -25,7 +25,7 @@ type ledger struct {
 	touched []*hold          // by the batch in hand, and to be put away
 	closed  archive          // the closed ones that a late call may still name
 	keys    map[string]*hold // the open ones that carry a key
-	open    hold             // head of the ring of the open ones, oldest first
+	open    hold             // head of the ring of the open ones
 
 	guarded  bool              // entries come from the guard, and their strings stay; else what is kept is copied
 	names    map[string]string // copies of what is named again and again: models, price tables
@@ -40,7 +40,18 @@ type ledger struct {
 // stats counts what a report tells besides balances.
 type stats struct {
 	overruns, overrunTokens int64
-	unknown                 map[string]int64 // attempts charged at an assumed figure, by reason
+	unknown                 map[string]*int64 // attempts charged at an assumed figure, by reason
+}
+
+// reason returns the count of a reason; past maxNames of them there is one for all others.
+func (s *stats) reason(why string) *int64 {
+	if s.unknown[why] == nil && len(s.unknown) >= maxNames {
+		why = "other"
+	}
+	if s.unknown[why] == nil {
+		s.unknown[strings.Clone(why)] = new(int64)
+	}
+	return s.unknown[why]
 }
 
 // minHorizon is how long a closed reservation is remembered at least.
@@ -50,7 +61,7 @@ func newLedger() *ledger {
 	root := &account{}
 	root.path = []*account{root}
 	l := &ledger{root: root, accounts: map[string]*account{"": root}, numbered: []*account{root}, recent: root, seed: maphash.MakeSeed(), keys: map[string]*hold{},
-		names: map[string]string{}, stats: stats{unknown: map[string]int64{}}}
+		names: map[string]string{}, stats: stats{unknown: map[string]*int64{}}}
 	l.open.prev, l.open.next = &l.open, &l.open
 	return l
 }
@@ -62,7 +73,7 @@ type undo struct {
 	h    *hold
 	was  standing // of h, unless the entry made it
 	old  *hold    // whose rid a reserve took again, past the horizon
-	why  string   // reason that was counted as unknown
+	why  *int64   // reason that was counted as unknown
 	at   *account // limit
 	caps [RequestUnit + 1]capacity
 }
@@ -79,7 +90,7 @@ func (l *ledger) fold(e *journal.Entry) error {
 // rid, and fills u with the way back. Either the entry is applied whole, or the
 // ledger is as it was and the error says what about the entry cannot be.
 func (l *ledger) apply(h *hold, e *journal.Entry, u *undo) error {
-	u.kind, u.last, u.h, u.old, u.why = e.Kind, l.last, nil, nil, ""
+	u.kind, u.last, u.h, u.old, u.why = e.Kind, l.last, nil, nil, nil
 	if e.Carried && l.segments > 1 {
 		u.kind = journal.Seal // nothing to take back
 		return nil
@@ -183,8 +194,8 @@ func (l *ledger) change(h *hold, e *journal.Entry, u *undo) error {
 	}
 	l.stats.overran(&h.standing, &u.was)
 	if e.Maybe > 0 && e.Kind != journal.Reclaim {
-		u.why = l.name(cmp.Or(e.Why, "unknown"))
-		l.stats.unknown[u.why]++
+		u.why = l.stats.reason(cmp.Or(e.Why, "unknown"))
+		*u.why++
 	}
 	l.note(e)
 	return nil
@@ -232,7 +243,8 @@ func (l *ledger) own(s string) string {
 	return strings.Clone(s)
 }
 
-// maxNames bounds the names that are remembered for their copies.
+// maxNames bounds the names that are remembered for their copies, and the reasons
+// that are counted.
 const maxNames = 1 << 12
 
 // name is own for what many entries repeat.
@@ -273,10 +285,8 @@ func (l *ledger) undo(u *undo) {
 			l.opened(u.h, 1)
 		}
 		l.stats.overran(&u.was, &u.h.standing)
-		if u.why != "" {
-			if l.stats.unknown[u.why]--; l.stats.unknown[u.why] == 0 {
-				delete(l.stats.unknown, u.why)
-			}
+		if u.why != nil {
+			*u.why--
 		}
 		u.h.standing = u.was
 		take(u.h.account.path, change)

@@ -54,7 +54,7 @@ type Report struct {
 	// Since this opening (of a fold: in all its entries):
 	Overruns      int64            // reservations that used more than they held
 	OverrunTokens int64            // and by how much
-	Unknown       map[string]int64 // attempts charged at an assumed figure, by reason
+	Unknown       map[string]int64 // attempts charged at an assumed figure, by reason; past 4,096 reasons, by "other"
 	Broken        error            // why the book admits nothing more, or nil
 }
 
@@ -128,7 +128,12 @@ func Fold(entries iter.Seq2[journal.Entry, error]) (Report, error) {
 }
 
 func (l *ledger) report() Report {
-	r := Report{Book: l.book, Seq: l.seq, Balance: balanceOf(l.root), Overruns: max(0, l.stats.overruns), OverrunTokens: max(0, l.stats.overrunTokens), Unknown: maps.Clone(l.stats.unknown)}
+	r := Report{Book: l.book, Seq: l.seq, Balance: balanceOf(l.root), Overruns: max(0, l.stats.overruns), OverrunTokens: max(0, l.stats.overrunTokens), Unknown: map[string]int64{}}
+	for why, n := range l.stats.unknown {
+		if *n > 0 {
+			r.Unknown[why] = *n
+		}
+	}
 	for _, scope := range slices.Sorted(maps.Keys(l.accounts)) {
 		if scope != "" {
 			r.Scopes = append(r.Scopes, ScopeReport{scope, balanceOf(l.accounts[scope])})

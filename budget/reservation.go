@@ -106,7 +106,7 @@ func note(s string) string {
 		return s
 	}
 	if len(s) > 128 {
-		s = s[:128]
+		s = strings.Clone(s[:128])
 	}
 	bad := func(r rune) bool { return r == utf8.RuneError || unicode.IsControl(r) }
 	if strings.IndexFunc(s, bad) < 0 {

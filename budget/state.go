@@ -10,8 +10,8 @@ import (
 
 // This file is a reservation's whole life, and pure: the decisions read a hold
 // and append to dst the entries that would change it (none where it stands as
-// asked already); apply changes it by an entry. A decision may refuse; apply of a recorded entry refuses only what no
-// decision of any version can have written.
+// asked already); apply changes it by an entry. A decision may refuse; apply of a
+// recorded entry refuses only what no decision of any version can have written.
 //
 //	              extend (before each further attempt)
 //	               ┌──┐
