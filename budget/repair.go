@@ -12,8 +12,8 @@ import (
 // Repaired is what [Repair] did to a book and what was lost.
 type Repaired struct {
 	journal.Repaired
-	// Missing is how many tokens are known to be missing from the net, by what
-	// the lost entries say or seem to say.
+	// Missing is how many tokens the net lacks by undamaged entries that could
+	// not be kept. What damaged ones said can have been more, or less than none.
 	Missing int64
 	// Silent is how many lost entries say nothing. If Endless, there may have
 	// been more, behind the last that is left.
@@ -26,8 +26,9 @@ type Repaired struct {
 }
 
 // Repair makes a damaged book in directory dir one that can be opened, deleting
-// no byte, and says what it lost: see [journal.Repair]. The net may be too low
-// by what was lost, and only the provider's own report can tell. A reservation
+// no byte, and says what it lost: see [journal.Repair]. What was
+// lost can have raised or lowered the net, and only the provider's own report can
+// tell. A reservation
 // whose close was lost is open again, and charged as any orphan.
 //
 // It may be called for any book that is not in use; one that is in order is not
@@ -39,8 +40,8 @@ func Repair(dir string, opts journal.FileOptions) (Repaired, error) {
 		return fold
 	})
 	repaired := Repaired{Repaired: r}
-	repaired.reckon()
 	if r.Segment != "" {
+		repaired.reckon(fold)
 		repaired.Raised = fold.inForce()
 	}
 	if err != nil {
@@ -49,29 +50,31 @@ func Repair(dir string, opts journal.FileOptions) (Repaired, error) {
 	return repaired, err
 }
 
+// Harmless reports whether no fact is lost.
+func (r *Repaired) Harmless() bool {
+	return !slices.ContainsFunc(r.Lost, func(l journal.Lost) bool { return !l.Harmless() })
+}
+
 // reckon adds up what the lost entries say. What a reservation lost is the sum
 // of its lost changes; where only its close is known, that tells what was used.
-func (r *Repaired) reckon() {
+func (r *Repaired) reckon(fold *refold) {
 	missing, opened := map[string]int64{}, map[string]bool{}
-	for _, lost := range r.Lost {
-		if lost.Whole && lost.First == 0 { // it is there, in another place
-			continue
-		}
-		for i := range lost.Entries {
-			e := &lost.Entries[i]
-			opened[e.RID] = opened[e.RID] || e.Kind == journal.Reserve
-			if lost.Whole && e.Kind == journal.Settle && !opened[e.RID] {
+	for i := range r.Lost {
+		lost := &r.Lost[i]
+		switch n := lost.Last - lost.First + 1; {
+		case lost.Harmless():
+		case lost.Whole:
+			e := &lost.Entries[0]
+			opened[e.RID] = opened[e.RID] || e.Kind == journal.Reserve || fold.find(e.RID) != nil
+			if e.Kind == journal.Settle && !opened[e.RID] {
 				missing[e.RID] = e.Confirmed + e.Assumed
 			} else {
 				missing[e.RID] += e.Amount
 			}
-		}
-		switch {
-		case lost.Whole || lost.First == 0:
 		case lost.Last == 0:
 			r.Endless = true
 		default:
-			r.Silent += lost.Last - lost.First + 1 - min(lost.Last-lost.First+1, uint64(len(lost.Entries)))
+			r.Silent += n - min(n, uint64(len(lost.Entries)))
 		}
 	}
 	for _, n := range missing {

@@ -288,6 +288,7 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 		lost           []string // "first-last reason: kind rid amount, …"
 		net, missing   int64
 		silent         uint64
+		endless        bool
 		aside, damaged []string
 		raised         []budget.Limit
 	}{
@@ -313,7 +314,24 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 		}), net: healthy.Net, lost: []string{"whole none settle d -100"}, damaged: []string{newest}},
 		{name: "the open line", files: was.with(newest, flip(`{"ev":"open"`)), net: healthy.Net, damaged: []string{newest}},
 		{name: "a carried line", files: was.with(newest, destroy(`"rid":"b","amount":200`)), net: healthy.Net, damaged: []string{newest}},
-		{name: "empty", files: was.with(newest, func([]byte) []byte { return []byte{} }), net: 90 + 200 + 5, damaged: []string{newest}},
+		{name: "empty", files: was.with(newest, func([]byte) []byte { return []byte{} }), net: 90 + 200 + 5, damaged: []string{newest},
+			lost: []string{""}, endless: true},
+		{name: "cut behind its open line", files: was.with(newest, func(b []byte) []byte { return b[:bytes.IndexByte(b, '\n')+1] }), net: 90 + 200 + 5, damaged: []string{newest},
+			lost: []string{""}, endless: true},
+		{name: "a carried line, and cut at the end of a line", files: was.with(newest, destroy(`"rid":"b","amount":200`)).with(newest, func(b []byte) []byte {
+			from, _ := lineOf(t, b, reserveD)
+			return b[:from]
+		}), net: 90 + 200 + 5, damaged: []string{newest}, lost: []string{"none"}, endless: true},
+		{name: "another rid in a reserve", files: was.with(newest, func(b []byte) []byte { return bytes.Replace(b, []byte(reserveD), []byte(`"rid":"z","amount":1500`), 1) }), net: healthy.Net - 1400, missing: 1400,
+			lost: []string{"reserve z 1500", "whole settle d -100"}, damaged: []string{newest}},
+		{name: "written anew by an editor", files: was.with(newest, func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(`,"`), []byte(`, "`)) }), net: 90 + 200 + 5, damaged: []string{newest},
+			lost: []string{"limit  0 reserve d 1500 settle d -100 reserve e 40 settle b 10 settle e 0 reserve f 7 adjust e -10"}, endless: true},
+		{name: "a settle before its reserve", files: was.with(newest, func(b []byte) []byte {
+			from, to := lineOf(t, b, reserveD)
+			_, end := lineOf(t, b, settleD)
+			return slices.Concat(b[:from], b[to:end], b[from:to], b[end:])
+		}), net: healthy.Net - 1400, missing: 1400, silent: 1, damaged: []string{newest},
+			lost: []string{"", "whole settle d -100", "whole none reserve d 1500"}},
 		{name: "the middle", files: was.with(middle, flip(`"rid":"c"`)), net: healthy.Net, aside: []string{oldest}, damaged: []string{middle}},
 		{name: "the middle cut", files: was.with(middle, func(b []byte) []byte { return b[:len(b)/2] }), net: healthy.Net, aside: []string{oldest}, damaged: []string{middle}},
 		{name: "the middle is gone", files: was.with(middle, func([]byte) []byte { return nil }), net: healthy.Net, aside: []string{oldest}},
@@ -343,7 +361,7 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 				lost = append(lost, strings.ReplaceAll(strings.Join(words, " "), " tokens", ""))
 			}
 			require.Equal(t, c.lost, lost)
-			require.Equal(t, []any{c.missing, c.silent, false}, []any{r.Missing, r.Silent, r.Endless})
+			require.Equal(t, []any{c.missing, c.silent, c.endless}, []any{r.Missing, r.Silent, r.Endless})
 			require.Equal(t, c.raised, r.Raised)
 			after := filesOf(t, mem)
 			for name, suffix := range map[string]string{oldest: "", middle: "", newest: ""} {

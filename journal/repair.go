@@ -29,7 +29,7 @@ func (r *Repaired) Changed() bool { return r.Segment != "" || len(r.Aside) > 0 }
 
 // Lost is a stretch of the damaged segment that was not kept.
 type Lost struct {
-	Offset, Bytes int64  // in the original; no bytes: the entries are not there at all
+	Offset, Bytes int64  // in the original; no bytes: the entries are not there at all, and without First maybe none were
 	First, Last   uint64 // Seq of the entries lost. First is 0 if there are none, Last if nobody knows how many
 	Reason        string // in words; never repeats what a line holds
 	// Entries are what the lines say. If Whole, they are undamaged and cannot
@@ -38,6 +38,9 @@ type Lost struct {
 	Entries []Entry
 	Whole   bool
 }
+
+// Harmless reports whether no fact is lost with it.
+func (l *Lost) Harmless() bool { return l.First == 0 && l.Bytes > 0 }
 
 // Aside is an older segment that was given another name.
 type Aside struct {

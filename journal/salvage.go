@@ -25,6 +25,7 @@ type salvage struct {
 	size        int64  // of that
 	batch       int64  // where the lines that are written anew begin
 	seq         uint64 // of the last entry of the original that is accounted for
+	last        uint64 // of the last good line behind the kept ones
 	sealed      bool   // and behind it there were no more
 	kept, moved int64
 	lost        []Lost
@@ -144,7 +145,7 @@ func (v *salvage) readOn() error {
 	for {
 		line, err := lines.next()
 		if errors.Is(err, io.EOF) {
-			v.closeStretch(0)
+			v.closeEnd()
 			return nil
 		}
 		if err != nil {
@@ -209,17 +210,20 @@ func seems(piece []byte) (Entry, bool) {
 		Ev     string `json:"ev"`
 		RID    string `json:"rid"`
 		Amount *int64 `json:"amount"`
+
+		Carried bool `json:"carried"`
 	}
-	if json.Unmarshal(bytes.Trim(piece, "\x00 \n"), &w) != nil || w.Amount == nil {
+	if json.Unmarshal(bytes.Trim(piece, "\x00 \n"), &w) != nil || w.Amount == nil || w.Carried {
 		return Entry{}, false
 	}
 	kind, ok := ParseKind(w.Ev)
-	return Entry{Kind: kind, RID: w.RID, Change: Change{Amount: *w.Amount}}, ok && kind != Seal
+	return Entry{Kind: kind, RID: w.RID, Change: Change{Amount: *w.Amount}}, ok && kind != Seal && kind != Open
 }
 
 // good takes a line that is good in itself: it is written anew if it follows.
 func (v *salvage) good(e *Entry, off, size int64) error {
 	begins := e.Kind == Open || e.Carried
+	v.last = e.Seq
 	if begins && v.before.joined { // made anew already, with all around it
 		v.stretch = nil
 		v.seq = max(v.seq, e.Seq)
@@ -230,7 +234,7 @@ func (v *salvage) good(e *Entry, off, size int64) error {
 	}
 	if e.Seq <= v.seq {
 		leave(fmt.Sprintf("the number of an entry before it; %d have come", v.seq))
-		v.lost[len(v.lost)-1].First = 0 // that one is there
+		v.lost[len(v.lost)-1].First = 0 // it is there, or told to be lost
 		return nil
 	}
 	v.closeStretch(e.Seq)
@@ -255,6 +259,19 @@ func (v *salvage) good(e *Entry, off, size int64) error {
 	}
 	v.moved++
 	return nil
+}
+
+// closeEnd says what may have stood behind the last line.
+func (v *salvage) closeEnd() {
+	end := Lost{Offset: v.s.size, Reason: "there are no seals at its end"}
+	if v.before.joined && v.last <= v.before.seq+uint64(v.s.chain.carries) {
+		end.First, end.Reason = max(v.last, v.before.seq)+1, v.s.cutShort().Reason
+	}
+	told := v.sealed || v.stretch != nil
+	v.closeStretch(0)
+	if !told {
+		v.lost = append(v.lost, end)
+	}
 }
 
 // closeStretch ends a stretch of bad lines before the entry next; 0: nothing

@@ -22,8 +22,9 @@ older segments end the history there, and no balance changes. No byte is deleted
 originals stay beside as *.jsonl.damaged, good segments that are no longer part
 of the book as *.jsonl.aside.
 
-The book may then hold less than was spent: compare it with the provider's own
-report. A book that is in order is not changed. What cannot be repaired exits 5.`,
+What was lost can have raised or lowered the net and the limits: compare them with
+the provider's own report. "missing" are the tokens of undamaged lines that could
+not be kept; damaged lines are not counted, only shown. A book that is in order is not changed. What cannot be repaired exits 5.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			repaired, err := budget.Repair(bookOf(args[0]), journal.FileOptions{})
@@ -95,14 +96,32 @@ func (u *ui) repaired(r *budget.Repaired, gone unwitnessed, asJSON bool) {
 	if r.Segment != "" {
 		gone.Entries = 0 // those that are left have other numbers, and the lost were told
 	}
-	if asJSON {
+	lossy := !r.Harmless() || gone != (unwitnessed{})
+	switch {
+	case asJSON:
 		u.data(toRepairJSON(r, gone))
-		return
-	}
-	if !r.Changed() && gone == (unwitnessed{}) {
+	case !r.Changed() && !lossy:
 		u.line("nothing to repair")
-		return
+	default:
+		u.repairLines(r, gone, lossy)
 	}
+	if len(r.Aside) > 0 {
+		u.say("replay and show no longer know the history in what was set aside; no balance changed by that")
+	}
+	if gone.Confirmed > 0 {
+		u.say("run.json had seen %s more than the book holds now", count(gone.Confirmed, "confirmed token"))
+	}
+	if gone.Entries > 0 {
+		u.say("the book ends %s before where run.json had seen it end", count(int64(gone.Entries), "position"))
+	}
+	if lossy {
+		u.say("what was lost can have raised or lowered the net, the confirmed tokens and the limits%s", silentText(r))
+		u.hint("compare the book with the provider's usage report, which is the judge; calls whose close was lost are charged what they held")
+	}
+}
+
+// repairLines is the same for people.
+func (u *ui) repairLines(r *budget.Repaired, gone unwitnessed, lossy bool) {
 	if r.Segment != "" {
 		u.line("damaged %s: line %d (byte %d): %s", r.Segment, r.Damage.Line, r.Damage.Offset, r.Damage.Reason)
 		if r.Begun != "" {
@@ -127,16 +146,12 @@ func (u *ui) repaired(r *budget.Repaired, gone unwitnessed, asJSON bool) {
 	}
 	if gone.Confirmed > 0 {
 		u.line("gone %d", gone.Confirmed)
-		u.say("run.json had seen %s more than the book holds now", count(gone.Confirmed, "confirmed token"))
 	}
 	if gone.Entries > 0 {
 		u.line("cut %d", gone.Entries)
-		u.say("the book ends %s before where run.json had seen it end", count(int64(gone.Entries), "position"))
 	}
-	if len(r.Lost) > 0 || gone != (unwitnessed{}) {
+	if lossy {
 		u.line("missing %d", r.Missing)
-		u.say("the net may be too low by what was lost%s", silentText(r))
-		u.hint("compare the book with the provider's usage report, which is the judge; calls whose close was lost are charged what they held")
 	}
 }
 
@@ -154,8 +169,10 @@ func lossText(l *journal.Lost) string {
 	what := "bytes that were no entry"
 	switch {
 	case l.First == 0 && l.Whole:
-		what = "a line that is there already"
+		what = "a line that comes again, or too late"
+	case l.Harmless():
 	case l.First == 0:
+		what = "maybe more behind its last line"
 	case l.Last == 0:
 		what = fmt.Sprintf("entry %d and maybe more", l.First)
 	case l.First == l.Last:
@@ -185,14 +202,14 @@ func lossText(l *journal.Lost) string {
 }
 
 // silentText is how much nobody knows of what was lost.
-func silentText(r *budget.Repaired) string {
-	switch {
-	case r.Silent > 0:
-		return fmt.Sprintf("; nothing can be read of %s", count(int64(r.Silent), "lost line"))
-	case r.Endless:
-		return "; how much that is cannot be said"
+func silentText(r *budget.Repaired) (text string) {
+	if r.Silent > 0 {
+		text = fmt.Sprintf("; nothing can be read of %s", count(int64(r.Silent), "lost line"))
 	}
-	return ""
+	if r.Endless {
+		text += "; how much was lost at the end cannot be said"
+	}
+	return text
 }
 
 // repairJSON is what repair --json prints.
@@ -208,7 +225,7 @@ type repairJSON struct {
 	Lost     []lostJSON  `json:"lost"`
 	Raised   []raiseJSON `json:"raised"` // limits that must have been raised by what was lost
 	Aside    []asideJSON `json:"aside"`
-	Missing  int64       `json:"missing"` // tokens that are known to be, from the net
+	Missing  int64       `json:"missing"` // tokens, of undamaged lines that could not be kept
 	Silent   uint64      `json:"silent"`  // lost entries of which nothing can be read
 	Endless  bool        `json:"endless"` // and maybe more of them at the end
 	Gone     int64       `json:"gone"`    // confirmed tokens that run.json saw and the book does not hold
