@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing/synctest"
+	"time"
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/journal"
@@ -28,13 +29,21 @@ type act struct {
 func (w *world) learn(c *act, r budget.Receipt, err error, alone bool) {
 	w.did[c.what] = true
 	w.say("%s %.12q: %v", c.what, c.t.key, err)
+	writes := len(c.maybe) > 0
 	switch {
+	case errors.Is(err, budget.ErrUnknown) && w.past(c.t) && (writes || c.t.of != w.book):
+		w.did["too late"] = true
+	case err == nil && writes && w.past(c.t):
+		fail("%s of %.20q, past the horizon", c.what, c.t.key)
 	case err == nil:
 		if w.broken && (c.what == "reserve" || c.what == "extend") {
 			fail("%s was admitted after a close could not be written (I5)", c.what)
 		}
 		c.t.may = []standing{c.then}
-		if c.then.state > budget.StateOpen && len(c.maybe) > 0 {
+		if writes {
+			c.t.last = w.clock.UnixMicro()
+		}
+		if c.then.state > budget.StateOpen && writes {
 			c.t.closed = c.do
 		}
 		if c.asked > 0 {
@@ -42,7 +51,7 @@ func (w *world) learn(c *act, r budget.Receipt, err error, alone bool) {
 				fail("%s: %v", c.what, err)
 			}
 		}
-		if len(c.maybe) == 0 && r.Booked {
+		if !writes && r.Booked {
 			fail("%s of %.20q is booked again", c.what, c.t.key)
 		}
 		if r.RID != "" {
@@ -129,7 +138,7 @@ func (w *world) reserve() *act {
 	return &act{what: "reserve", t: t, asked: t.hold, then: sent, maybe: []standing{unsent}, do: func(b *budget.Book) (budget.Receipt, error) {
 		r, err := b.Reserve(context.Background(), request)
 		if err == nil {
-			t.rid = r.RID()
+			t.rid, t.handle, t.of = r.RID(), r, b
 		}
 		return budget.Receipt{}, err
 	}}
@@ -145,7 +154,8 @@ func usage(tokens int64) budget.Usage {
 // touch is some call that a caller can make on a ticket.
 func (w *world) touch(t *ticket) *act {
 	s, _ := t.is()
-	ctx := context.Background()
+	ctx, byHandle := context.Background(), w.rng.IntN(2) == 0
+	r := func(b *budget.Book) *budget.Reservation { return t.reach(b, byHandle) }
 	c := &act{t: t, then: s}
 	closing := func(what string, then standing, do func(*budget.Book) (budget.Receipt, error)) *act {
 		c.what, c.do, c.then, c.maybe = what, do, then, append(c.maybe, then)
@@ -162,29 +172,29 @@ func (w *world) touch(t *ticket) *act {
 		}
 		unsent := s.extended(outcome == budget.MaybeBilled)
 		closing("extend", unsent, func(b *budget.Book) (budget.Receipt, error) {
-			return budget.Receipt{}, b.Reservation(t.rid).Extend(ctx, outcome, "again")
+			return budget.Receipt{}, r(b).Extend(ctx, outcome, "again")
 		})
 		c.then.last = w.billed(t.hold)
 		c.then.bill += c.then.last
 	case s.state == budget.StateOpen && choice < 5:
-		closing("settle", s.settled(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Settle(ctx, usage(s.last)) })
+		closing("settle", s.settled(t.hold), func(b *budget.Book) (budget.Receipt, error) { return r(b).Settle(ctx, usage(s.last)) })
 	case s.state == budget.StateOpen && choice < 6 && s.last == 0:
 		closing("refund", s.refunded(t.hold), func(b *budget.Book) (budget.Receipt, error) {
-			return b.Reservation(t.rid).Refund(ctx, budget.NotBilled, "429")
+			return r(b).Refund(ctx, budget.NotBilled, "429")
 		})
 	case s.state == budget.StateOpen:
-		closing("close", s.assumedClosed(t.hold), func(b *budget.Book) (budget.Receipt, error) { return budget.Receipt{}, b.Reservation(t.rid).Close() })
+		closing("close", s.assumedClosed(t.hold), func(b *budget.Book) (budget.Receipt, error) { return budget.Receipt{}, r(b).Close() })
 	case s.state == budget.StateRefunded && choice < 3:
 		s.last = w.some(t.hold)
 		s.bill += s.last
-		closing("reclaim", s.reclaimed(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Reclaim(ctx) })
+		closing("reclaim", s.reclaimed(t.hold), func(b *budget.Book) (budget.Receipt, error) { return r(b).Reclaim(ctx) })
 	case s.state == budget.StateRefunded && choice < 6: // two entries, which a crash may part
 		s.last = w.some(t.hold)
 		s.bill += s.last
 		c.maybe = []standing{s.reclaimed(t.hold)}
-		closing("settle late", s.reclaimed(t.hold).learnt(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Settle(ctx, usage(s.last)) })
+		closing("settle late", s.reclaimed(t.hold).learnt(t.hold), func(b *budget.Book) (budget.Receipt, error) { return r(b).Settle(ctx, usage(s.last)) })
 	case s.unsure && choice < 3:
-		closing("settle late", s.learnt(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Settle(ctx, usage(s.last)) })
+		closing("settle late", s.learnt(t.hold), func(b *budget.Book) (budget.Receipt, error) { return r(b).Settle(ctx, usage(s.last)) })
 	case s.state == budget.StateSettled && choice < 6 && (s.unsure || len(s.lost) > 0):
 		used := s.last
 		if len(s.lost) > 0 {
@@ -192,20 +202,36 @@ func (w *world) touch(t *ticket) *act {
 		}
 		t.evidence++
 		evidence := budget.Evidence{Key: fmt.Sprintf("proof %d", t.evidence), Usage: usage(used)}
-		closing("adjust", s.proved(t.hold), func(b *budget.Book) (budget.Receipt, error) { return b.Reservation(t.rid).Adjust(ctx, evidence) })
+		closing("adjust", s.proved(t.hold), func(b *budget.Book) (budget.Receipt, error) { return r(b).Adjust(ctx, evidence) })
 	case t.closed != nil && choice < 7: // says what it said, and changes nothing
 		c.what, c.do = "repeat", t.closed
 	default: // the one that was deferred
-		c.what, c.do = "close again", func(b *budget.Book) (budget.Receipt, error) { return budget.Receipt{}, b.Reservation(t.rid).Close() }
+		c.what, c.do = "close again", func(b *budget.Book) (budget.Receipt, error) { return budget.Receipt{}, r(b).Close() }
 	}
 	return c
 }
 
+// horizon is the book's.
+const horizon = 14 * 24 * time.Hour
+
+// past reports whether a ticket is closed, and past the horizon.
+func (w *world) past(t *ticket) bool {
+	s, _ := t.is()
+	return s.state > budget.StateOpen && w.clock.Sub(time.UnixMicro(t.last)) > horizon
+}
+
+// known reports whether the book can name a ticket: it was reserved with this
+// very book, or a rotation carries it.
+func (w *world) known(t *ticket) bool {
+	s, _ := t.is()
+	return t.of == w.book || !w.past(t) && (t.named || s.state != budget.StateSettled || s.assumed > 0)
+}
+
 // touchable returns the tickets that somebody can act on: where they stand is
-// certain, and the book can still name them.
+// certain, and so is whether the book can name them, or they are past the horizon.
 func (w *world) touchable() (some []*ticket) {
 	for _, t := range w.know.tickets {
-		if s, certain := t.is(); certain && s.state != 0 && (t.named || s.state != budget.StateSettled || s.assumed > 0) {
+		if s, certain := t.is(); certain && s.state != 0 && (w.known(t) || w.past(t)) {
 			some = append(some, t)
 		}
 	}

@@ -47,7 +47,19 @@ type ticket struct {
 	hold            int64
 	may             []standing // one, or after a call that failed several
 	evidence        int
+	last            int64                                      // Unix microseconds of the last entry, or seconds later
+	handle          *budget.Reservation                        // what Reserve returned
+	of              *budget.Book                               // by this book
 	closed          func(*budget.Book) (budget.Receipt, error) // the last call that closed or corrected it, with success
+}
+
+// reach returns the handle of the caller, if the book made it and it is wanted,
+// else one by rid.
+func (t *ticket) reach(b *budget.Book, byHandle bool) *budget.Reservation {
+	if byHandle && t.of == b {
+		return t.handle
+	}
+	return b.Reservation(t.rid)
 }
 
 // is returns where the ticket stands, if that is certain.
@@ -196,6 +208,7 @@ type fold struct {
 
 type told struct {
 	figures
+	last             int64
 	key              string
 	closes, reclaims int
 	evidence         map[string]bool
@@ -224,6 +237,7 @@ func (f *fold) add(e *journal.Entry) error {
 		r = &told{key: e.Key}
 		f.of[e.RID] = r
 	}
+	r.last = e.T
 	r.net, r.confirmed, r.assumed = r.net+e.Amount, r.confirmed+e.Confirmed, r.assumed+e.Assumed
 	switch e.Kind {
 	case journal.Reserve:
@@ -283,7 +297,7 @@ func (k *knowledge) compare(f *fold, r *budget.Report) error {
 		}
 		var have figures
 		if ok {
-			t.rid, have = rid, f.of[rid].figures
+			t.rid, t.last, have = rid, f.of[rid].last, f.of[rid].figures
 		}
 		i := slices.IndexFunc(t.may, func(s standing) bool { return s.figures(t.hold) == have })
 		if i < 0 {

@@ -95,7 +95,7 @@ func TestTroubleAtEveryOperation(t *testing.T) {
 	}
 }
 
-const lifeSteps = 30
+const lifeSteps = 40
 
 // fullLife returns a seed of a life in which everything happens.
 func fullLife(t *testing.T) (seed uint64) {
@@ -105,7 +105,7 @@ func fullLife(t *testing.T) (seed uint64) {
 			w := newWorld(seed)
 			require.Empty(t, attemptTo(func() { w.live(lifeSteps) }))
 			if !slices.ContainsFunc([]string{"reserve", "extend", "settle", "refund", "close", "reclaim", "settle late", "adjust", "repeat",
-				"close again", "together", "limit", "prune", "rotate", "reopen", "room"}, func(what string) bool { return !w.did[what] }) {
+				"close again", "too late", "together", "limit", "prune", "rotate", "reopen", "room"}, func(what string) bool { return !w.did[what] }) {
 				return
 			}
 		}

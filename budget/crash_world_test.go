@@ -156,10 +156,9 @@ func (w *world) check() {
 		fail("%v", err)
 	}
 	for _, t := range w.know.tickets {
-		is, _ := t.is()
 		receipt, err := w.book.Reservation(t.rid).Receipt(context.Background())
-		if errors.Is(err, budget.ErrUnknown) && !t.named && is.state == budget.StateSettled && is.assumed == 0 {
-			continue // nobody can name it any more
+		if errors.Is(err, budget.ErrUnknown) && !w.known(t) {
+			continue
 		}
 		w.sameReceipt(t, receipt, err)
 	}
@@ -195,8 +194,10 @@ func (w *world) step() bool {
 		w.room(w.disk.mem.Used() + w.rng.Int64N(4000))
 	case n < 94:
 		w.room(-1)
-	case n < 97:
+	case n < 96:
 		w.check()
+	case n < 97:
+		w.clock = w.clock.Add(time.Duration(17+2*w.rng.IntN(12)) * 12 * time.Hour) // no sum of such is near the horizon
 	default:
 		w.did["reopen"] = true
 		return w.close() && w.open(w.policy())

@@ -61,6 +61,7 @@ type call struct {
 	onRoot   bool // limit: of the root, else of scope "a"
 	keep     bool // open: orphans stay open
 	waits    bool // reserve: for a moment; and others do
+	byHandle bool // through what Reserve returned, if this book did
 }
 
 type outcome string
@@ -134,6 +135,8 @@ type history struct {
 	next  *disk.Mem    // what is found after a crash
 	luck  *rand.Rand   // of the disk
 	fault atomic.Int64 // operations until one fails; 0: none
+
+	handles [shelfRIDs]atomic.Pointer[budget.Reservation] // of the book that is open
 
 	mu  sync.Mutex
 	ops []porcupine.Operation
@@ -213,6 +216,9 @@ func (h *history) open() *budget.Book {
 	book, err := budget.New(h.t.Context(), j, budget.OnOrphan(policy))
 	require.NoError(h.t, err)
 	h.add(sole, c, answer{is: isDone}, began)
+	for rid := range h.handles {
+		h.handles[rid].Store(nil)
+	}
 	return book
 }
 
@@ -242,7 +248,7 @@ func (h *history) fails(op disk.Op) disk.Fault {
 
 // draw makes up a call.
 func (h *history) draw() call {
-	c := call{kind: callKind(h.rnd.IntN(int(toOpen))), rid: h.rnd.IntN(shelfRIDs), waits: h.waits}
+	c := call{kind: callKind(h.rnd.IntN(int(toOpen))), rid: h.rnd.IntN(shelfRIDs), waits: h.waits, byHandle: h.rnd.IntN(2) == 0}
 	if h.rnd.IntN(4) == 0 {
 		c.kind = toReserve
 	}
@@ -268,7 +274,7 @@ func (h *history) draw() call {
 // call makes one call and sets down its answer.
 func (h *history) call(book *budget.Book, client int, c call) {
 	began := h.clock.Add(1)
-	h.add(client, c, ask(book, c), began)
+	h.add(client, c, h.ask(book, c), began)
 }
 
 func (h *history) add(client int, c call, a answer, began int64) {
@@ -282,13 +288,16 @@ func (h *history) add(client int, c call, a answer, began int64) {
 }
 
 // ask makes a call of a book.
-func ask(book *budget.Book, c call) answer {
+func (h *history) ask(book *budget.Book, c call) answer {
 	ctx := context.Background()
 	rid, scope := fmt.Sprintf("r%d", c.rid), "b"
 	if onA(c.rid) {
 		scope = "a"
 	}
-	r := book.Reservation(rid)
+	r := h.handles[c.rid].Load()
+	if r == nil || !c.byHandle {
+		r = book.Reservation(rid)
+	}
 	var receipt budget.Receipt
 	var err error
 	switch c.kind {
@@ -297,7 +306,10 @@ func ask(book *budget.Book, c call) answer {
 		if c.waits {
 			request.MaxWait = 2 * time.Millisecond
 		}
-		_, err = book.Reserve(ctx, request)
+		var made *budget.Reservation
+		if made, err = book.Reserve(ctx, request); err == nil {
+			h.handles[c.rid].Store(made)
+		}
 	case toExtend:
 		outcome := budget.NotBilled
 		if c.maybe {
