@@ -19,19 +19,19 @@ type Audit struct {
 	MultiClosed   map[string]int64 // rids closed (settled or refunded) more than once, with the number of closes
 	Overruns      int64            // reservations that used more than they held
 	OverrunTokens int64
-	Violations    []Violation // in the order of the lines
+	Violations    []Violation // in the order of the lines; may be taken away between two entries
+	Line          int64       // of the last entry; Add counts on from it, so where lines were left out, set it
 
 	ledger  *ledger
 	undo    undo             // room for what is never taken back
 	stray   map[string]int64 // closes of rids that were never reserved
-	lines   int64
-	fetched uint64          // says nothing, and keeps the compiler from dropping a read
-	failed  map[string]bool // scopes whose figures were found wrong already
+	fetched uint64           // says nothing, and keeps the compiler from dropping a read
+	failed  map[string]bool  // scopes whose figures were found wrong already
 }
 
 // Violation is one thing that cannot be.
 type Violation struct {
-	Line int64  // counted over all entries added, from 1
+	Line int64  // as [Audit.Line] counts
 	Seq  uint64 // zero in ledgers that do not number their lines
 	RID  string
 	What string
@@ -68,7 +68,7 @@ func (a *Audit) AddAll(entries []journal.Entry) {
 // strings neither. Opening and carried lines count only in the first segment; in
 // later ones they are checked against the fold.
 func (a *Audit) Add(e *journal.Entry) {
-	a.lines++
+	a.Line++
 	a.ledger.seq = max(a.ledger.seq, e.Seq)
 	if a.ledger.segments > 0 && e.Kind == journal.Open || a.ledger.segments > 1 && e.Carried {
 		for _, err := range a.ledger.contradictions(e) {
@@ -178,7 +178,7 @@ func (a *Audit) checkPath(e *journal.Entry, h *hold) {
 
 func (a *Audit) violation(e *journal.Entry, err error) {
 	what := strings.TrimPrefix(err.Error(), ErrDamaged.Error()+": ")
-	a.Violations = append(a.Violations, Violation{Line: a.lines, Seq: e.Seq, RID: strings.Clone(e.RID), What: what})
+	a.Violations = append(a.Violations, Violation{Line: a.Line, Seq: e.Seq, RID: strings.Clone(e.RID), What: what})
 }
 
 // Report returns the balances of all that was added.

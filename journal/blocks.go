@@ -15,7 +15,7 @@ type block struct {
 	entries []Entry // of its lines, whose strings all are parts of one
 	chain   chain   // of a segment: behind the last line, as far as these lines tell
 	odd     bool    // of a segment: to be looked at line by line
-	faults  []fault // of a ledger
+	skipped []skip  // of a ledger
 	lines   int64   // of a ledger
 
 	buf    []byte        // that its text is in

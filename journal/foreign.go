@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -206,7 +207,24 @@ func isCRC(field []byte) bool {
 // what would repeat content.
 func jsonReason(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return badLine(fmt.Sprintf("field %q does not hold a %s", e.Field, e.Type))
+		if e.Field == "" {
+			return badLine("no JSON object")
+		}
+		return badLine(fmt.Sprintf("field %q is not %s", e.Field, dueName(e.Type.Kind())))
 	}
 	return err
+}
+
+func dueName(kind reflect.Kind) string {
+	switch kind {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "a whole number of 64 bits"
 }

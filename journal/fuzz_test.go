@@ -269,6 +269,7 @@ func FuzzRead(f *testing.F) {
 
 		for _, ledger := range append(segments, harms) {
 			var slow outcome
+			var at []int64
 			lines := newLineReader(bytes.NewReader(ledger), int64(len(ledger)))
 			for number := int64(1); ; number++ {
 				line, err := lines.next()
@@ -280,10 +281,16 @@ func FuzzRead(f *testing.F) {
 				if err != nil {
 					slow.err += (&CorruptError{Segment: "ledger", Offset: line.off, Line: number, Reason: err.Error(), Unfinished: !line.done}).Error() + "\n"
 				} else if e.Kind != 0 && e.Kind != Seal {
-					slow.entries = append(slow.entries, e)
+					slow.entries, at = append(slow.entries, e), append(at, number)
 				}
 			}
-			require.Equal(t, slow, gather(ReadLedgerBatches("ledger", bytes.NewReader(ledger))))
+			require.Equal(t, slow, gather(onlyEntries(ReadLedgerBatches("ledger", bytes.NewReader(ledger)))))
+			for batch := range ReadLedgerBatches("ledger", bytes.NewReader(ledger)) {
+				for i := range batch.Entries {
+					require.Equal(t, at[0], batch.First+int64(i))
+					at = at[1:]
+				}
+			}
 		}
 	})
 }
@@ -295,7 +302,7 @@ func TestBatchesEndWithTheLoop(t *testing.T) {
 	readSize = 512
 	whole := smallBook()
 	d := Dir{Path: "book", FS: bookOn(t, whole[:]...)}
-	for _, batches := range []func(func([]Entry, error) bool){d.NewestBatches(), d.HistoryBatches(), ReadLedgerBatches("one", bytes.NewReader(whole[0]))} {
+	for _, batches := range []func(func([]Entry, error) bool){d.NewestBatches(), d.HistoryBatches(), onlyEntries(ReadLedgerBatches("one", bytes.NewReader(whole[0])))} {
 		for range batches {
 			break
 		}

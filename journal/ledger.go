@@ -16,56 +16,84 @@ import (
 // Segment, and goes on behind it if the caller does; after any other error it
 // ends. For strings and goroutines, see [Dir.Newest] and [ReadLedgerBatches].
 func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
-	return oneByOne(ReadLedgerBatches(name, r))
+	return oneByOne(onlyEntries(ReadLedgerBatches(name, r)))
+}
+
+func onlyEntries(batches iter.Seq2[LedgerLines, error]) iter.Seq2[[]Entry, error] {
+	return func(yield func([]Entry, error) bool) {
+		for lines, err := range batches {
+			if !yield(lines.Entries, err) {
+				return
+			}
+		}
+	}
+}
+
+// LedgerLines are entries of a ledger that stand on lines one behind another.
+type LedgerLines struct {
+	First   int64 // the line of the first of them, from 1
+	Entries []Entry
 }
 
 // ReadLedgerBatches is [ReadLedger] for many entries at a time, which are valid
 // until the next are asked for. It reads and parses ahead in other goroutines,
 // which have ended when the loop has: one left early waits for a Read that is
 // under way.
-func ReadLedgerBatches(name string, r io.Reader) iter.Seq2[[]Entry, error] {
-	return func(yield func([]Entry, error) bool) {
+func ReadLedgerBatches(name string, r io.Reader) iter.Seq2[LedgerLines, error] {
+	return func(yield func(LedgerLines, error) bool) {
 		lines := int64(0)
 		err := inBlocks(newLineReader(r, math.MaxInt64), (*block).ofLedger, func(b *block) error {
-			from := 0
-			for _, f := range b.faults {
-				f.damage.Segment = name
-				f.damage.Line += lines
-				if entries := b.entries[from:f.before]; len(entries) > 0 && !yield(entries, nil) || !yield(nil, &f.damage) {
+			from, first := 0, lines+1
+			for _, s := range b.skipped {
+				if entries := b.entries[from:s.before]; len(entries) > 0 && !yield(LedgerLines{first, entries}, nil) {
 					return errStopped
 				}
-				from = f.before
+				from, first = s.before, lines+s.line+1
+				if s.reason == "" {
+					continue
+				}
+				if !yield(LedgerLines{}, &CorruptError{Segment: name, Offset: s.off, Line: lines + s.line, Reason: s.reason, Unfinished: !b.done}) {
+					return errStopped
+				}
 			}
 			lines += b.lines
-			if entries := b.entries[from:]; len(entries) > 0 && !yield(entries, nil) {
+			if entries := b.entries[from:]; len(entries) > 0 && !yield(LedgerLines{first, entries}, nil) {
 				return errStopped
 			}
 			return nil
 		})
 		if err != nil && !errors.Is(err, errStopped) {
-			yield(nil, fmt.Errorf("journal: read %s: %w", name, err))
+			yield(LedgerLines{}, fmt.Errorf("journal: read %s: %w", name, err))
 		}
 	}
 }
 
-// fault is a line of a ledger that is none.
-type fault struct {
-	before int // number of entries of the block before it
-	damage CorruptError
+// skip is a line of a ledger that is no entry, or the last of several that say
+// nothing.
+type skip struct {
+	before int   // number of entries of the block before it
+	line   int64 // in the block, from 1
+	off    int64
+	reason string // empty: it is empty or a seal
 }
 
 // ofLedger parses the lines of a block, whoever wrote them.
 func (b *block) ofLedger() {
-	b.entries, b.faults, b.lines = b.entries[:0], nil, 0
+	b.entries, b.skipped, b.lines = b.entries[:0], nil, 0
 	b.each(func(line []byte, text string, off int64) bool {
 		b.lines++
 		e, err := ledgerLine(rawLine{text: line, long: b.long}, text)
-		switch {
-		case err != nil:
-			b.faults = append(b.faults, fault{len(b.entries), CorruptError{Offset: off, Line: b.lines, Reason: err.Error(), Unfinished: !b.done}})
-		case e.Kind != 0 && e.Kind != Seal:
+		if err == nil && e.Kind != 0 && e.Kind != Seal {
 			*b.add() = e
+			return true
 		}
+		s := skip{before: len(b.entries), line: b.lines, off: off}
+		if err != nil {
+			s.reason = err.Error()
+		} else if last := len(b.skipped) - 1; last >= 0 && b.skipped[last].reason == "" && b.skipped[last].before == s.before {
+			b.skipped = b.skipped[:last]
+		}
+		b.skipped = append(b.skipped, s)
 		return true
 	})
 }

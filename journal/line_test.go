@@ -296,10 +296,10 @@ func TestForeign(t *testing.T) {
 		{line: `{"rid":"r","amount":1}`, bad: "no ev"},
 		{line: `{"ev":"refunded","rid":"r","amount":1}`, bad: "an ev that no entry has"},
 		{line: `{"ev":"refund","rid":"r","amount":1.5}`, bad: `field "amount"`},
-		{line: `{"ev":"refund","rid":"r","amount":"secret"}`, bad: `field "amount" does not hold a int64`},
+		{line: `{"ev":"refund","rid":"r","amount":"secret"}`, bad: `field "amount" is not a whole number of 64 bits`},
 		{line: `{"ev":"refund","rid":"r","amount":1,"t":1e300}`, bad: "t is no time"},
 		{line: `{"ev":"refund","rid":"r","amou`, bad: "unexpected end"},
-		{line: `[]`, bad: "does not hold"},
+		{line: `[]`, bad: "no JSON object"},
 		{line: strings.Replace(string(own), "-180", "-181", 1), bad: "checksum"},
 		{line: strings.Replace(string(own), `"crc"`, `"crd"`, 1), bad: "checksum"}, // prev gives it away
 		{line: strings.Replace(string(own), `"prev"`, `"prew"`, 1), bad: "checksum"},

@@ -68,3 +68,16 @@ func exitCode(err error) int {
 		return exitFailed
 	}
 }
+
+// mendHint is what to try where a book is damaged.
+func mendHint(state string) string {
+	return fmt.Sprintf("tollbook repair %s mends it and says what is lost", state)
+}
+
+// hintOf is what an error says to try.
+func hintOf(err error) string {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.Hint
+	}
+	return ""
+}

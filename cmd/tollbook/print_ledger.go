@@ -30,19 +30,17 @@ type replayJSON struct {
 	Open        int64            `json:"open"`
 	Overruns    int64            `json:"overruns"`
 	MultiClosed map[string]int64 `json:"multi_closed"`
-	Violations  []string         `json:"violations"`
+	Found       int64            `json:"violations_found"`
+	Violations  []string         `json:"violations"` // the first of them
 }
 
-// replay prints what a ledger adds up to. faults are the violations that the
-// audit never saw, because the lines could not be read.
-func (u *ui) replay(a *budget.Audit, faults []string, asJSON bool) {
+// replay prints what ledgers add up to.
+func (u *ui) replay(f *ledgerFold, asJSON bool) {
+	a := f.audit
 	report := a.Report()
 	v := replayJSON{Reserves: a.Reserves, Refunds: a.Refunds, Settles: a.Settles, Reclaims: a.Reclaims, Adjusts: a.Adjusts, Extends: a.Extends,
 		Net: a.Net, Confirmed: report.Tokens.Confirmed, Assumed: report.Tokens.Assumed, Held: report.Tokens.Held, Open: a.Open(),
-		Overruns: a.Overruns, MultiClosed: a.MultiClosed, Violations: append([]string{}, faults...)}
-	for _, violation := range a.Violations {
-		v.Violations = append(v.Violations, violation.String())
-	}
+		Overruns: a.Overruns, MultiClosed: a.MultiClosed, Found: f.found, Violations: append([]string{}, f.violations...)}
 	if asJSON {
 		u.data(v)
 		return
@@ -61,12 +59,12 @@ func (u *ui) replay(a *budget.Audit, faults []string, asJSON bool) {
 	u.line("assumed %d", v.Assumed)
 	u.line("held %d", v.Held)
 	u.line("overruns %d", v.Overruns)
-	u.line("violations %d", len(v.Violations))
+	u.line("violations %d", v.Found)
 	for _, what := range v.Violations[:min(maxShown, len(v.Violations))] {
 		u.line("  %s", what)
 	}
-	if more := len(v.Violations) - maxShown; more > 0 {
-		u.line("  and %d more; --json lists them all", more)
+	if more := v.Found - maxShown; more > 0 {
+		u.line("  and %d more; --json lists the first %d", more, len(v.Violations))
 	}
 }
 

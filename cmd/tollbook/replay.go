@@ -37,9 +37,9 @@ it stands, a state directory or its book/ with its whole retained history, and
 			for _, note := range fold.notes {
 				ui.say("%s", note)
 			}
-			ui.replay(fold.audit, fold.faults, asJSON)
-			if len(fold.audit.Violations)+len(fold.faults) > 0 {
-				return &exitError{Code: exitBroken}
+			ui.replay(&fold, asJSON)
+			if fold.found > 0 {
+				return &exitError{Code: exitBroken, Hint: fold.hint}
 			}
 			return nil
 		},
@@ -50,9 +50,30 @@ it stands, a state directory or its book/ with its whole retained history, and
 
 // ledgerFold adds up ledgers.
 type ledgerFold struct {
-	audit  *budget.Audit
-	faults []string // damage that is a violation
-	notes  []string // what is worth a word and no violation
+	audit      *budget.Audit
+	found      int64    // violations, and damage that is one
+	violations []string // the first of them
+	notes      []string // what is worth a word and no violation
+	hint       string
+}
+
+// maxViolations is how many are kept: a file that is no ledger at all has one
+// a line.
+const maxViolations = 1000
+
+func (f *ledgerFold) violation(format string, args ...any) {
+	if f.found++; f.found <= maxViolations {
+		f.violations = append(f.violations, fmt.Sprintf(format, args...))
+	}
+}
+
+// add folds entries of the named ledger.
+func (f *ledgerFold) add(name string, entries []journal.Entry) {
+	f.audit.AddAll(entries)
+	for _, v := range f.audit.Violations {
+		f.violation("%s: %s", name, v)
+	}
+	f.audit.Violations = nil
 }
 
 // path folds one argument of replay.
@@ -76,19 +97,23 @@ func (f *ledgerFold) path(path string, stdin io.Reader) error {
 }
 
 // lines folds a ledger as it stands. A last line that is neither whole nor
-// ended was being written, or its writer was killed: it is no fact yet.
+// ended was being written, or its writer was killed: it is no fact yet. Where
+// it is all there is, the file is something else.
 func (f *ledgerFold) lines(name string, r io.Reader) error {
-	for entries, err := range journal.ReadLedgerBatches(name, r) {
+	counted := false
+	for batch, err := range journal.ReadLedgerBatches(name, r) {
 		bad, _ := errors.AsType[*journal.CorruptError](err)
 		switch {
 		case err == nil:
-			f.audit.AddAll(entries)
+			counted = true
+			f.audit.Line = batch.First - 1
+			f.add(name, batch.Entries)
 		case bad == nil:
 			return err
-		case bad.Unfinished:
+		case bad.Unfinished && counted:
 			f.notes = append(f.notes, fmt.Sprintf("%s: line %d is unfinished and not counted", name, bad.Line))
 		default:
-			f.faults = append(f.faults, fmt.Sprintf("%s: line %d: %s", name, bad.Line, bad.Reason))
+			f.violation("%s: line %d: %s", name, bad.Line, bad.Reason)
 		}
 	}
 	return nil
@@ -102,12 +127,13 @@ func (f *ledgerFold) book(state string) error {
 		empty = false
 		switch {
 		case errors.Is(err, journal.ErrCorrupt):
-			f.faults = append(f.faults, err.Error())
+			f.violation("%s", err)
+			f.hint = mendHint(state)
 			return nil
 		case err != nil:
 			return notBook(state, err)
 		}
-		f.audit.AddAll(entries)
+		f.add(state, entries)
 	}
 	if empty {
 		return notBook(state, errNoSegments)

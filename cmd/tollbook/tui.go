@@ -64,10 +64,9 @@ func (u *ui) failure(err error) {
 		return
 	}
 	var exit *exitError
-	if errors.As(err, &exit) && exit.Err == nil {
-		return
+	if !errors.As(err, &exit) || exit.Err != nil {
+		u.say("%v", err)
 	}
-	u.say("%v", err)
 	if exit != nil && exit.Hint != "" {
 		u.hint("%s", exit.Hint)
 	}

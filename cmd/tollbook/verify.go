@@ -32,8 +32,11 @@ is in use. Damage or any violation exits 5.`,
 				lost = pin.witness(args[0], &report)
 			}
 			ui.verify(&bytes, entries, lost, asJSON)
-			if bytes.Damaged() || len(entries.Violations) > 0 || lost != nil {
-				return &exitError{Code: exitBroken}
+			if bytes.Damaged() {
+				return &exitError{Code: exitBroken, Hint: mendHint(args[0])}
+			}
+			if len(entries.Violations) > 0 || lost != nil {
+				return &exitError{Code: exitBroken, Hint: hintOf(lost)}
 			}
 			return pinErr
 		},
