@@ -281,6 +281,8 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 			return slices.Concat(b[:from], b[to:])
 		}
 	}
+	unsealed := func(b []byte) []byte { return b[:bytes.Index(b, []byte(`{"ev":"seal"`))] }
+	const next = "000004.jsonl"
 	const reserveD, settleD, reserveE = `"rid":"d","amount":1500`, `"rid":"d","amount":-100`, `"rid":"e","amount":40`
 	for _, c := range []struct {
 		name           string
@@ -293,7 +295,7 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 		raised         []budget.Limit
 	}{
 		{name: "nothing wrong", files: was, net: healthy.Net},
-		{name: "torn only", files: was.with(newest, func(b []byte) []byte { return append(b[:bytes.Index(b, []byte(`{"ev":"seal"`))], "torn"...) }), net: healthy.Net},
+		{name: "torn only", files: was.with(newest, func(b []byte) []byte { return append(unsealed(b), "torn"...) }), net: healthy.Net},
 		{name: "a reserve", files: was.with(newest, flip(reserveD)), net: healthy.Net - 1400, missing: 1400,
 			lost: []string{"reserve d 1500", "whole settle d -100"}, damaged: []string{newest}},
 		{name: "a reserve, beyond reading", files: was.with(newest, destroy(reserveD)), net: healthy.Net - 1400, missing: 1400, silent: 1,
@@ -332,6 +334,8 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 			return slices.Concat(b[:from], b[to:end], b[from:to], b[end:])
 		}), net: healthy.Net - 1400, missing: 1400, silent: 1, damaged: []string{newest},
 			lost: []string{"", "whole settle d -100", "whole none reserve d 1500"}},
+		{name: "an empty one behind it, which was not closed", files: was.with(newest, unsealed).with(next, func([]byte) []byte { return []byte{} }), net: healthy.Net, damaged: []string{next}},
+		{name: "an empty one behind its torn end", files: was.with(newest, func(b []byte) []byte { return append(unsealed(b), "torn"...) }).with(next, func([]byte) []byte { return []byte{} }), net: healthy.Net, damaged: []string{next}},
 		{name: "the middle", files: was.with(middle, flip(`"rid":"c"`)), net: healthy.Net, aside: []string{oldest}, damaged: []string{middle}},
 		{name: "the middle cut", files: was.with(middle, func(b []byte) []byte { return b[:len(b)/2] }), net: healthy.Net, aside: []string{oldest}, damaged: []string{middle}},
 		{name: "the middle is gone", files: was.with(middle, func([]byte) []byte { return nil }), net: healthy.Net, aside: []string{oldest}},
@@ -364,7 +368,7 @@ func TestRepair(t *testing.T) { // Rule 6, 15
 			require.Equal(t, []any{c.missing, c.silent, c.endless}, []any{r.Missing, r.Silent, r.Endless})
 			require.Equal(t, c.raised, r.Raised)
 			after := filesOf(t, mem)
-			for name, suffix := range map[string]string{oldest: "", middle: "", newest: ""} {
+			for name, suffix := range map[string]string{oldest: "", middle: "", newest: "", next: ""} {
 				if slices.Contains(c.aside, name) {
 					suffix = ".aside"
 				}
@@ -402,6 +406,10 @@ func TestRepairRefuses(t *testing.T) { // Rule 15
 		crc := crc32.Checksum(line[:len(line)-18], crc32.MakeTable(crc32.Castagnoli))
 		return slices.Concat(fmt.Appendf(line[:len(line)-18], `,"crc":"%08x"}`, crc), []byte("\n"), rest)
 	}
+	why := map[string]string{
+		"of a later version": "its first line is undamaged and not understood",
+		"of another number":  "its first line is undamaged and does not belong here: journal: 000003.jsonl is damaged in line 1 (byte 0): it says that it is 000002.jsonl",
+	}
 	for name, f := range map[string]files{
 		"of a later version": was.with(newest, later),
 		"of another number":  was.with(newest, func([]byte) []byte { return was[middle] }),
@@ -409,7 +417,7 @@ func TestRepairRefuses(t *testing.T) { // Rule 15
 		mem := f.mem(t)
 		_, err := repair(mem)
 		require.ErrorIs(t, err, journal.ErrIrreparable, name)
-		require.ErrorContains(t, err, "its first line is undamaged", name)
+		require.ErrorContains(t, err, why[name], name)
 		require.Equal(t, map[string][]byte(f), map[string][]byte(filesOf(t, mem)), name)
 	}
 	_, err := repair(files{}.mem(t))

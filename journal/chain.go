@@ -1,6 +1,10 @@
 package journal
 
-import "github.com/google/uuid"
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+)
 
 // chain is where a journal stands: what the next line of a segment has to fit.
 // Writing and reading advance it in the same way.
@@ -61,9 +65,9 @@ func (c *chain) misfit(e *Entry, off int64) string {
 	case first != (e.Kind == Open):
 		return "an open line must be first, and only there"
 	case first && e.Opening.Version != Version:
-		return "format version is not known to this program"
+		return fmt.Sprintf("format version %d is not known to this program, which knows %d", e.Opening.Version, Version)
 	case first && e.Opening.Segment != c.segment:
-		return "number of the segment is not that of its file name"
+		return fmt.Sprintf("it says that it is %s: the file was renamed, copied or swapped", segmentName(e.Opening.Segment))
 	case first && e.Opening.LastCRC != e.Prev:
 		return "last_crc and prev differ"
 	case first && !c.joined:

@@ -58,7 +58,7 @@ func TestEveryLineFits(t *testing.T) {
 		"synced ahead":   {3, "synced is not where", at(3, func(e *Entry) { e.Synced++ })},
 		"synced behind":  {4, "synced is not where", at(4, func(e *Entry) { e.Synced = 0 })},
 		"format":         {1, "format version", at(1, func(e *Entry) { e.Opening.Version++ })},
-		"segment":        {1, "number of the segment", at(1, func(e *Entry) { e.Opening.Segment++ })},
+		"segment":        {1, "it says that it is 000002.jsonl", at(1, func(e *Entry) { e.Opening.Segment++ })},
 		"no open line":   {1, "an open line must be first", at(1, func(e *Entry) { e.Kind, e.Opening = Settle, nil })},
 		"two open lines": {2, "an open line must be first", at(2, func(e *Entry) { e.Kind, e.Opening = Open, &Opening{Version: 1, Segment: 1} })},
 		"early seal":     {3, "between the seals", at(2, func(e *Entry) { e.Kind = Seal })},

@@ -21,7 +21,9 @@ type Repaired struct {
 	Moved    int64         // good entries behind damage, which were written anew
 	Lost     []Lost        // what could not be kept, in order
 
-	Aside []Aside // older segments that are no longer part of the journal, oldest first
+	// Segments that are no longer part of the journal: older ones, oldest first,
+	// and before them an empty one that never was.
+	Aside []Aside
 }
 
 // Changed reports whether anything was repaired.
@@ -42,7 +44,7 @@ type Lost struct {
 // Harmless reports whether no fact is lost with it.
 func (l *Lost) Harmless() bool { return l.First == 0 && l.Bytes > 0 }
 
-// Aside is an older segment that was given another name.
+// Aside is a segment that was given another name.
 type Aside struct {
 	Name, Now string
 	Reason    string // what is wrong with it, or behind it; empty if that is said of a later one
@@ -100,11 +102,42 @@ func Repair(dir string, opts FileOptions, newFold func() Fold) (r Repaired, err 
 	if err := f.sweep(names); err != nil {
 		return r, fmt.Errorf("journal: remove unfinished file: %w", err)
 	}
+	if stray, err := f.stray(numbers); err != nil {
+		return r, err
+	} else if stray {
+		last := len(numbers) - 1
+		a := Aside{Name: segmentName(numbers[last]), Reason: "it is empty, and the segment before it was not closed"}
+		if err := f.putAside(&r, numbers[last], a, damagedSuffix); err != nil {
+			return r, err
+		}
+		numbers = numbers[:last]
+	}
 	h, err := f.history(numbers)
 	if err != nil {
 		return r, err
 	}
 	return r, f.mendAll(&r, h, newFold)
+}
+
+// stray reports whether the newest segment never was one: it is empty, and the
+// one before has no seals, without which none follows.
+func (f *File) stray(numbers []int64) (bool, error) {
+	n := len(numbers)
+	if n < 2 || numbers[n-2] != numbers[n-1]-1 {
+		return false, nil
+	}
+	s, err := openSegment(f.fs, f.dir, segmentName(numbers[n-1]), startOf(numbers[n-1]))
+	if err != nil {
+		return false, fmt.Errorf("journal: %w", err)
+	}
+	if err := s.close(); err != nil || s.size > 0 {
+		return false, err
+	}
+	if s, err = openSegment(f.fs, f.dir, segmentName(numbers[n-2]), startOf(numbers[n-2])); err != nil {
+		return false, fmt.Errorf("journal: %w", err)
+	}
+	end, err := s.ending()
+	return (end.damage == nil || end.torn) && !s.clean(), errors.Join(err, s.close())
 }
 
 // history is what is known of the segments before the newest.
@@ -219,12 +252,18 @@ func (f *File) examine(s *segment, h *history) (*salvage, error) {
 		return nil, nil
 	}
 	v := &salvage{f: f, s: s, end: end}
+	damage := *end.damage
+	damage.Dir = "" // its advice is to repair
 	if s.chain.lines == 0 && s.firstIsWhole() {
-		return nil, fmt.Errorf("%w: its first line is undamaged, so it is of a later version of this program, or not where it belongs: %w", ErrIrreparable, end.damage)
+		why := "and not understood, as one of a later version of this program would be"
+		if s.whole {
+			why = "and does not belong here"
+		}
+		return nil, fmt.Errorf("%w: its first line is undamaged %s: %w", ErrIrreparable, why, &damage)
 	}
 	if s.chain.lines <= s.chain.carries {
 		if !h.before.joined {
-			return nil, fmt.Errorf("%w: its beginning is damaged, and there is no good segment before it to make it anew from: %w", ErrIrreparable, end.damage)
+			return nil, fmt.Errorf("%w: its beginning is damaged, and there is no good segment before it to make it anew from: %w", ErrIrreparable, &damage)
 		}
 		v.before = h.before
 	}
@@ -239,29 +278,35 @@ func (s *segment) firstIsWhole() bool {
 }
 
 // setAside gives those before the first that history begins with another name,
-// oldest first and each durably before the next, so that there is no new gap at
-// any time. As a copy: a crash may take both names of a rename.
+// oldest first, so that there is no new gap at any time.
 func (f *File) setAside(r *Repaired, h *history) error {
 	for i, number := range h.numbers[:h.from] {
-		a := Aside{Name: segmentName(number), Reason: h.reasons[i]}
 		suffix := asideSuffix
 		if h.damaged[i] {
 			suffix = damagedSuffix
 		}
-		var err error
-		if a.Now, err = f.freeName(a.Name + suffix); err == nil {
-			err = f.copyTo(number, a.Now)
+		if err := f.putAside(r, number, Aside{Name: segmentName(number), Reason: h.reasons[i]}, suffix); err != nil {
+			return err
 		}
-		if err == nil {
-			err = f.fs.Remove(f.path(a.Name))
-		}
-		if err == nil || errors.Is(err, fs.ErrNotExist) { // or pruned meanwhile
-			r.Aside = append(r.Aside, a)
-			err = f.fs.SyncDir(f.dir)
-		}
-		if err != nil {
-			return full(fmt.Errorf("journal: set %s aside: %w", a.Name, err))
-		}
+	}
+	return nil
+}
+
+// putAside gives a segment another name, durably. As a copy: a crash may take
+// both names of a rename.
+func (f *File) putAside(r *Repaired, number int64, a Aside, suffix string) (err error) {
+	if a.Now, err = f.freeName(a.Name + suffix); err == nil {
+		err = f.copyTo(number, a.Now)
+	}
+	if err == nil {
+		err = f.fs.Remove(f.path(a.Name))
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) { // or pruned meanwhile
+		r.Aside = append(r.Aside, a)
+		err = f.fs.SyncDir(f.dir)
+	}
+	if err != nil {
+		return full(fmt.Errorf("journal: set %s aside: %w", a.Name, err))
 	}
 	return nil
 }

@@ -33,9 +33,11 @@ not be kept; damaged lines are not counted, only shown. A book that is in order 
 			}
 			switch {
 			case errors.Is(err, journal.ErrIrreparable) && errors.Is(err, journal.ErrCorrupt):
-				return &exitError{Code: exitBroken, Err: err, Hint: "restore the book from a copy; tollbook replay adds up what of a single segment can be read"}
+				return &exitError{Code: exitBroken, Err: err, Hint: "put the right file back, or restore the book from a copy; tollbook replay adds up what of a single segment can be read"}
 			case errors.Is(err, journal.ErrIrreparable):
 				return notBook(args[0], errNoSegments)
+			case errors.Is(err, journal.ErrFull):
+				return &exitError{Code: exitFailed, Err: err, Hint: "free up space and run the same command again; no byte of the book is gone"}
 			case err != nil:
 				return notBook(args[0], openError(args[0], err))
 			}
