@@ -37,7 +37,7 @@ func TestFullDiskClosesAndAdmitsNothing(t *testing.T) {
 		require.True(t, settle(t, settled, 7).Booked, "it is written in the room of the ballast")
 		told := <-waits
 		require.ErrorIs(t, told, journal.ErrFull, "who waits is told at once")
-		require.ErrorContains(t, told, "budget: open calls can be closed, and none admitted: journal: disk full: no room to spare in book, free 1 MiB: ")
+		require.ErrorContains(t, told, "budget: open calls can be closed, and none admitted: journal: disk full: no room to spare in book, free up 1 MiB: ")
 		_, err := book.Reserve(t.Context(), budget.Request{Tokens: 1})
 		require.ErrorIs(t, err, journal.ErrFull)
 		_, err = book.Reserve(t.Context(), budget.Request{Tokens: 1, MaxWait: time.Hour})

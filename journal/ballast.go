@@ -132,7 +132,7 @@ func (f *File) lacks(size int64, cause error) {
 	f.looked = time.Now()
 	switch {
 	case disk.IsFull(cause):
-		f.lack = fmt.Errorf("%w: no room to spare in %s, free %d MiB: %w", ErrFull, f.dir, size>>20+1, cause)
+		f.lack = fmt.Errorf("%w: no room to spare in %s, free up %d MiB: %w", ErrFull, f.dir, size>>20+1, cause)
 	case f.low() == nil:
 		f.lack = cause
 	}

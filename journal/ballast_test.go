@@ -76,7 +76,7 @@ func TestFullDiskUsesTheBallast(t *testing.T) { // Rule 10, 11
 
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, f.Low(), ErrFull, "there is still none")
-		require.ErrorContains(t, f.Low(), "journal: disk full: no room to spare in book, free 1 MiB: ")
+		require.ErrorContains(t, f.Low(), "journal: disk full: no room to spare in book, free up 1 MiB: ")
 		mem.SetCapacity(-1)
 		require.ErrorIs(t, f.Low(), ErrFull, "it was looked for a moment ago")
 		time.Sleep(lookAgain)

@@ -90,6 +90,9 @@ type segment struct {
 func openSegment(fsys disk.FS, dir, name string, c chain) (*segment, error) {
 	file, err := fsys.Open(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
+		if names, err := fsys.List(dir); err == nil && slices.Contains(names, name) {
+			return nil, &CorruptError{Dir: dir, Segment: name, Line: 1, Reason: "a link to nothing stands in its place"}
+		}
 		return nil, fmt.Errorf("%w: %s was pruned meanwhile; read again", ErrConflict, name)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"strings"
@@ -9,7 +10,12 @@ import (
 )
 
 // amountForms is what parseLimit reads, for help and hints.
-const amountForms = "a number of tokens (1500, 500k, 2M, 1.5B), money (12.50usd) or unlimited"
+const (
+	tokenForms  = "a number of tokens (1500, 500k, 2M, 1.5B)"
+	amountForms = tokenForms + ", money (12.50usd) or unlimited"
+)
+
+var errForm = errors.New("expected " + tokenForms)
 
 // parseLimit reads an amount as people write it. Zero is zero: a cap that
 // admits nothing. "unlimited" lifts the cap on tokens.
@@ -26,6 +32,9 @@ func parseLimit(text string) (budget.Limit, error) {
 		return budget.Picodollars(n), nil
 	}
 	n, err := parseTokens(s)
+	if err == errForm {
+		err = errors.New("expected " + amountForms)
+	}
 	if err != nil {
 		return budget.Limit{}, fmt.Errorf("%q is not an amount: %w", text, err)
 	}
@@ -45,11 +54,11 @@ func parseTokens(s string) (int64, error) {
 	digits = strings.ReplaceAll(digits, "_", "")
 	whole, frac, point := strings.Cut(digits, ".")
 	if whole == "" || (point && frac == "") || strings.Trim(whole+frac, "0123456789") != "" || len(digits) > 40 {
-		return 0, fmt.Errorf("expected %s", amountForms)
+		return 0, errForm
 	}
 	n, ok := new(big.Rat).SetString(digits)
 	if !ok {
-		return 0, fmt.Errorf("expected %s", amountForms)
+		return 0, errForm
 	}
 	n.Mul(n, new(big.Rat).SetInt64(scale))
 	switch {

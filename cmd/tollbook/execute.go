@@ -87,7 +87,7 @@ func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, 
 		err = errors.Join(pin.check(o.state), have.witness(o.state, &report))
 	}
 	if err == nil && have == nil && report.Requests > 0 {
-		err = usageError("restore it, or name another directory with --state", "%s holds a book that is in use, but no run.json", o.state)
+		err = usageError(restorePin, "%s holds a book that is in use, but no run.json", o.state)
 	}
 	if err == nil { // also of limits that were changed just now, and of orphans
 		err = pin.sign(o.state, &report)

@@ -34,6 +34,10 @@ const pinVersion = 1
 
 func pinPath(state string) string { return filepath.Join(state, "run.json") }
 
+// restorePin is what helps where run.json is lost. Another state would not
+// know what was spent and answered.
+const restorePin = "restore run.json from a copy: without it nobody knows which input the state belongs to, and a new state sends every item again"
+
 // readPin returns the pin of a state directory; nil if there is none.
 func readPin(state string) (*pin, error) {
 	text, err := os.ReadFile(pinPath(state))
@@ -44,12 +48,15 @@ func readPin(state string) (*pin, error) {
 		return nil, err
 	}
 	var p pin
-	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, &exitError{Code: exitFailed, Err: fmt.Errorf("%s is damaged: %w", pinPath(state), err),
-			Hint: "restore it; without it nobody knows which input the state belongs to"}
+	if err = json.Unmarshal(text, &p); err == nil && p.Version < 1 {
+		err = errors.New("it names no version")
+	}
+	if err != nil {
+		return nil, &exitError{Code: exitFailed, Err: fmt.Errorf("%s is damaged: %w", pinPath(state), err), Hint: restorePin}
 	}
 	if p.Version != pinVersion {
-		return nil, fmt.Errorf("%s has version %d, this program knows %d", pinPath(state), p.Version, pinVersion)
+		return nil, &exitError{Code: exitFailed, Err: fmt.Errorf("%s has version %d, this program knows %d", pinPath(state), p.Version, pinVersion),
+			Hint: "use the version of tollbook that wrote it"}
 	}
 	return &p, nil
 }
@@ -132,6 +139,9 @@ func (p *pin) checkNew(state string) error {
 	for _, e := range entries {
 		// A run that died before it wrote run.json left no more than a book and empty outputs.
 		if name := e.Name(); name != "book" && name != p.Out && name != p.Errors && !strings.HasSuffix(name, disk.TempSuffix) {
+			if name == "shards" {
+				return usageError(restorePin, "%s is the state of a run, and its run.json is missing", state)
+			}
 			return usageError("name another directory with --state", "%s holds %s but no run.json: it is no state directory", state, quote(name))
 		}
 	}

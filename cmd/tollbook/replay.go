@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -152,7 +153,7 @@ func notBook(state string, err error) error {
 	case errors.Is(err, journal.ErrCorrupt):
 		return &exitError{Code: exitBroken, Err: err, Hint: repairHint(state)}
 	case errors.Is(err, syscall.EISDIR):
-		return &exitError{Code: exitBroken, Err: err, Hint: "a directory stands in the place of a segment"}
+		return &exitError{Code: exitBroken, Err: err, Hint: "a directory stands in the place of a file of the book"}
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoSegments):
 		return err
 	default:
@@ -160,7 +161,7 @@ func notBook(state string, err error) error {
 			return p.witness(state, &budget.Report{})
 		}
 	}
-	return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", state, err)
+	return usageError("give the directory that tollbook run --state names, such as requests.state", "%s holds no book: %w", cmp.Or(state, `""`), err)
 }
 
 // bookOf is the directory of a state's book; a book's own directory is itself.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -67,8 +68,11 @@ func (u *ui) failure(err error) {
 	if !errors.As(err, &exit) || exit.Err != nil {
 		u.say("%v", err)
 	}
-	if exit != nil && exit.Hint != "" {
+	switch {
+	case exit != nil && exit.Hint != "":
 		u.hint("%s", exit.Hint)
+	case errors.Is(err, fs.ErrPermission):
+		u.hint("run it as the user the files belong to")
 	}
 }
 
