@@ -93,7 +93,11 @@ func (r *refold) Keep(e *journal.Entry) ([]journal.Entry, error) {
 	if !e.Carried && e.T < r.last {
 		return nil, errors.New("its time is before that of an entry before it")
 	}
-	if err := r.fold(e); err != nil {
+	err := r.fold(e)
+	if err != nil && e.RID != "" && e.Kind != journal.Reserve && r.find(e.RID) == nil {
+		err = errors.New("its reserve is not there")
+	}
+	if err != nil {
 		return nil, err
 	}
 	limits := r.raised(e)
