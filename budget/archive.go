@@ -146,12 +146,9 @@ func (h *life) pack(dst []byte, base int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(h.account.number))
 	dst = binary.AppendVarint(dst, h.closed-base)
 	dst = binary.AppendVarint(dst, h.closed-h.opened)
-	var all [figureCount]int64
-	h.figures(&all)
-	figures, which := all[:], uint64(0)
-	if all[7]|all[8]|all[9]|all[10]|all[11]|all[12]|all[13]|all[14]|all[15]|all[16]|all[17]|all[18]|all[19] == 0 {
-		figures = figures[:7] // as for most
-	}
+	var figures [figureCount]int64
+	h.figures(&figures)
+	which := uint64(0)
 	for i, n := range figures {
 		if n != 0 {
 			which |= 1 << i

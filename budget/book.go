@@ -123,7 +123,9 @@ func Clock(now func() time.Time) Option { return option(func(c *config) { c.cloc
 
 // Horizon is how long after its last entry a closed reservation can be named by
 // a late call, over reopenings: one with a refunded or assumed figure, evidence,
-// or the caller's own rid. Less than 14 days is 14 days.
+// or the caller's own rid. Less than 14 days is 14 days. Books that share a
+// journal must have the same horizon: what one leaves out of a rotation the other
+// must not book on.
 func Horizon(d time.Duration) Option { return option(func(c *config) { c.horizon = d }) }
 
 // OrphanPolicy says what becomes of a reservation that is open when a book is
