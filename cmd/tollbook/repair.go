@@ -32,7 +32,7 @@ not be kept; damaged lines are not counted, only shown. A book that is in order 
 				ui.repaired(&repaired, unwitnessed{}, asJSON)
 			}
 			switch {
-			case errors.Is(err, journal.ErrIrreparable) && errors.Is(err, journal.ErrCorrupt):
+			case errors.Is(err, journal.ErrCorrupt):
 				return &exitError{Code: exitBroken, Err: err, Hint: "put the right file back, or restore the book from a copy; tollbook replay adds up what of a single segment can be read"}
 			case errors.Is(err, journal.ErrIrreparable):
 				return notBook(args[0], errNoSegments)
@@ -108,7 +108,7 @@ func (u *ui) repaired(r *budget.Repaired, gone unwitnessed, asJSON bool) {
 		u.repairLines(r, gone, lossy)
 	}
 	if len(r.Aside) > 0 {
-		u.say("replay and show no longer know the history in what was set aside; no balance changed by that")
+		u.say("replay and show no longer know what was set aside; no balance changed by that")
 	}
 	if gone.Confirmed > 0 {
 		u.say("run.json had seen %s more than the book holds now", count(gone.Confirmed, "confirmed token"))
@@ -184,6 +184,10 @@ func lossText(l *journal.Lost) string {
 	}
 	var says []string
 	for _, e := range l.Entries {
+		if e.RID == "" { // a limit
+			says = append(says, e.Kind.String())
+			continue
+		}
 		says = append(says, fmt.Sprintf("%s of %s, %s tokens", e.Kind, quote(e.RID), group(e.Amount)))
 	}
 	text := "lost " + what
