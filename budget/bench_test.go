@@ -14,7 +14,7 @@ import (
 
 // The target is 300 ns and at most one allocation for reserve + settle in
 // memory with the rid given, and no slower beside a million open reservations.
-// The time is not reached: of 0.6 to 0.8 µs a third is two readings of the clock, the
+// The time is not reached: of 0.65 to 0.85 µs a third is two readings of the clock, the
 // handle, and one wait for memory. A rid given by the caller stays for the horizon, so
 // the more calls, the larger the table in which a new one is looked for;
 // BenchmarkRemember, run beside it, shows what a map of objects takes for that.
