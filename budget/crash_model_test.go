@@ -200,10 +200,9 @@ func (k *knowledge) couldRefuse(scope string, asked int64) bool {
 
 // fold adds up a history by the line format alone.
 type fold struct {
-	sum     journal.Change
-	of      map[string]*told // by rid
-	opens   int
-	carried bool // lines that are carried count: the first segment
+	sum   journal.Change
+	of    map[string]*told // by rid
+	opens int
 }
 
 type told struct {

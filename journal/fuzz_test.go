@@ -171,9 +171,7 @@ type outcome struct {
 
 func gather(batches func(func([]Entry, error) bool)) (o outcome) {
 	for entries, err := range batches {
-		for i := range entries {
-			o.entries = append(o.entries, entries[i])
-		}
+		o.entries = append(o.entries, entries...)
 		if err != nil {
 			o.err += err.Error() + "\n"
 		}
