@@ -27,7 +27,7 @@ var (
 // alone, its entries too as the command replay does, and both as verify does.
 // "one" is the same in a single file, read as anybody's ledger.
 //
-//	go test ./journal -run '^$' -bench Replay -replay.entries 10000000 -replay.dir /tmp/books
+//	go test ./journal -run '^$' -bench Replay -replay.entries 10000000 -replay.dir DIR
 func BenchmarkReplay(b *testing.B) {
 	book, one := bigBooks(b, *replayEntries)
 	audit, err := book.Verify()
