@@ -26,10 +26,9 @@ type Repaired struct {
 }
 
 // Repair makes a damaged book in directory dir one that can be opened, deleting
-// no byte, and says what it lost: see [journal.Repair]. What was
-// lost can have raised or lowered the net, and only the provider's own report can
-// tell. A reservation
-// whose close was lost is open again, and charged as any orphan.
+// no byte, and says what it lost: see [journal.Repair]. What was lost can have
+// raised or lowered the net, and only the provider's own report can tell. A
+// reservation whose close was lost is open again, and charged as any orphan.
 //
 // It may be called for any book that is not in use; one that is in order is not
 // changed. After an error, Repaired says what was done and lost before.

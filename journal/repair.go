@@ -293,15 +293,19 @@ func (f *File) setAside(r *Repaired, h *history) error {
 }
 
 // putAside gives a segment another name, durably. As a copy: a crash may take
-// both names of a rename.
+// both names of a rename. One that was pruned meanwhile is no longer there to be
+// set aside.
 func (f *File) putAside(r *Repaired, number int64, a Aside, suffix string) (err error) {
 	if a.Now, err = f.freeName(a.Name + suffix); err == nil {
 		err = f.copyTo(number, a.Now)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err == nil {
 		err = f.fs.Remove(f.path(a.Name))
 	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) { // or pruned meanwhile
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		r.Aside = append(r.Aside, a)
 		err = f.fs.SyncDir(f.dir)
 	}
