@@ -117,7 +117,7 @@ func TestMachineCrashImages(t *testing.T) {
 				now := copied{filepath.Join(dir, fmt.Sprint("copy", n)), c.sofar()}
 				run(t, "cp", "--sparse=always", v.image, now.image)
 				copies = append(copies, now)
-				require.NoError(t, w.cmd.Process.Signal(syscall.SIGCONT))
+				w.resume()
 			}
 			w.kill()
 			v.unmount()
@@ -153,6 +153,11 @@ func (w *writing) pause() {
 	}, 20*time.Second, time.Millisecond)
 }
 
+func (w *writing) resume() {
+	w.t.Helper()
+	require.NoError(w.t, w.cmd.Process.Signal(syscall.SIGCONT))
+}
+
 // fill takes up all the room of a file system.
 func fill(t *testing.T, name string) {
 	t.Helper()
@@ -183,7 +188,9 @@ func TestMachineDiskFull(t *testing.T) {
 	for n := range 6 {
 		goesOn(t, w, c)
 		refused := c.refusals()
+		w.pause() // or it gives the ballast up while the disk is being filled, with that room, too
 		fill(t, filler)
+		w.resume()
 		require.Eventually(t, func() bool { return c.refusals() > refused }, 20*time.Second, time.Millisecond)
 		if n%2 == 0 {
 			w.kill()
