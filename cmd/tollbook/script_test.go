@@ -19,6 +19,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Built with the race detector, each of the many processes that the tests
+	// start would sleep for a second at its end.
+	if race := os.Getenv("GORACE"); !strings.Contains(race, "atexit_sleep_ms") {
+		os.Setenv("GORACE", strings.TrimSpace(race+" atexit_sleep_ms=0"))
+	}
 	testscript.Main(m, map[string]func(){"tollbook": main, "tollwriter": writerMain})
 }
 
@@ -28,6 +33,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			data, err := filepath.Abs("testdata")
 			env.Setenv("DATA", data)
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
