@@ -16,6 +16,7 @@ var arrows = map[string][]string{
 	"journal/journaltest":     {"journal", "journal/disk"},
 	"budget":                  {"journal", "journal/disk"},
 	"budget/budgettest":       {"budget", "journal", "journal/disk"},
+	"budget/price":            {"budget", "journal", "journal/disk"},
 	"retry":                   {},
 	"checkpoint":              {"journal/disk"},
 	"middleware/meter":        {"budget", "journal", "journal/disk"},
