@@ -17,6 +17,7 @@ var arrows = map[string][]string{
 	"budget":                  {"journal", "journal/disk"},
 	"budget/budgettest":       {"budget", "journal", "journal/disk"},
 	"budget/price":            {"budget", "journal", "journal/disk"},
+	"budget/reconcile":        {"budget", "journal", "journal/disk"},
 	"retry":                   {},
 	"checkpoint":              {"journal/disk"},
 	"middleware/meter":        {"budget", "journal", "journal/disk"},
