@@ -46,17 +46,20 @@ func TestFixtures(t *testing.T) {
 		finished bool
 		failed   bool
 	}{
-		"openai-chat.json":                {usage{Input: 8, Output: 377, Reasoning: 320, Ref: "chatcmpl-C4Gm9xikLXbgE8He0BHWeoM03aa72"}, true, false},
-		"openai-chat-cache-write.json":    {usage{Input: 4020, Output: 4, CacheWrite: 4012, Ref: "chatcmpl-E1mBLGr3Ql1FsH8cdc76XdGw3PleH"}, true, false},
-		"openai-chat-cache-read.json":     {usage{Input: 4020, Output: 4, Cached: 4012, Ref: "*"}, true, false},
-		"openai-chat-stream-usage.sse":    {usage{Input: 12, Output: 100, Reasoning: 100, Ref: "*"}, true, false},
-		"openai-chat-stream-no-usage.sse": {usage{Ref: "*", Why: meter.NoUsage}, true, false},
-		"openai-embeddings.json":          {usage{Input: 5}, true, false},
-		"groq-stream-error-midway.sse":    {usage{Ref: "*", Why: meter.NoUsage}, false, true},
-		"xai-chat-stream.sse":             {usage{Input: 401, Output: 301, Cached: 400, Reasoning: 257, Ref: "*"}, true, false},
-		"vercel-gemini-chat-stream.sse":   {usage{Input: 9, Output: 27, Reasoning: 25, Ref: "*"}, true, false},
-		"openrouter-web-search.json":      {usage{Input: 8174, Output: 30, Ref: "*"}, true, false},
-		"mistral-chat-cached.json":        {usage{Input: 64, Output: 6, Cached: 32, Ref: "*"}, true, false},
+		"openai-chat.json":                      {usage{Input: 8, Output: 377, Reasoning: 320, Ref: "chatcmpl-C4Gm9xikLXbgE8He0BHWeoM03aa72"}, true, false},
+		"openai-chat-cache-write.json":          {usage{Input: 4020, Output: 4, CacheWrite: 4012, Ref: "chatcmpl-E1mBLGr3Ql1FsH8cdc76XdGw3PleH"}, true, false},
+		"openai-chat-cache-read.json":           {usage{Input: 4020, Output: 4, Cached: 4012, Ref: "*"}, true, false},
+		"openai-chat-stream-usage.sse":          {usage{Input: 12, Output: 100, Reasoning: 100, Ref: "*"}, true, false},
+		"openai-chat-stream-no-usage.sse":       {usage{Ref: "*", Why: meter.NoUsage}, true, false},
+		"openai-embeddings.json":                {usage{Input: 5}, true, false},
+		"groq-stream-error-midway.sse":          {usage{Ref: "*", Why: meter.NoUsage}, false, true},
+		"xai-chat-stream.sse":                   {usage{Input: 401, Output: 301, Cached: 400, Reasoning: 257, Ref: "*"}, true, false},
+		"vercel-gemini-chat-stream.sse":         {usage{Input: 9, Output: 27, Reasoning: 25, Ref: "*"}, true, false},
+		"openrouter-web-search.json":            {usage{Input: 8174, Output: 30, Ref: "*"}, true, false},
+		"mistral-chat-cached.json":              {usage{Input: 64, Output: 6, Cached: 32, Ref: "*"}, true, false},
+		"anthropic-stream-tools.sse":            {usage{Input: 502, Output: 137, Ref: "*"}, true, false},
+		"anthropic-cache.json":                  {usage{Input: 8855, Output: 193, Cached: 8845, CacheWrite: 6, Ref: "*"}, true, false},
+		"anthropic-compaction-cache-stream.sse": {usage{Input: 55377, Output: 91, Cached: 55096, Ref: "*"}, true, false},
 	} {
 		t.Run(file, func(t *testing.T) {
 			body, err := os.ReadFile(filepath.Join("testdata", file))
@@ -67,6 +70,9 @@ func TestFixtures(t *testing.T) {
 			}
 			if strings.Contains(file, "embeddings") {
 				m = meter.OpenAIEmbeddings
+			}
+			if strings.HasPrefix(file, "anthropic") {
+				m = meter.AnthropicMessages
 			}
 			for _, n := range []int{len(body), 1} {
 				forwarded, r := watch(m.Watch(meter.Bound{}, header(contentType), false), body, n)

@@ -28,12 +28,25 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
+func FuzzAnthropicStream(f *testing.F) {
+	f.Add([]byte("event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"usage\":{\"input_tokens\":3,\"output_tokens\":1}}}\n\n"), uint8(3))
+	f.Add([]byte("data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"x\"},\"usage\":{\"iterations\":[{\"input_tokens\":1,\"output_tokens\":2}]}}\r\n\r\n"), uint8(1))
+	f.Fuzz(func(t *testing.T, body []byte, n uint8) {
+		m := meter.AnthropicMessages
+		out, want := watch(m.Watch(meter.Bound{}, header(sseType), false), body, max(len(body), 1))
+		require.Equal(t, string(body), out)
+		_, got := watch(m.Watch(meter.Bound{}, header(sseType), false), body, int(n)+1)
+		require.Equal(t, want, got)
+		require.NoError(t, got.Usage.Check())
+	})
+}
+
 func FuzzBody(f *testing.F) {
 	f.Add([]byte(`{"id":"a","choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`), uint8(7))
 	f.Add([]byte(`{"error":{"code":"x"},"usage":null,"weird_usage":{}}`), uint8(1))
 	f.Add([]byte(`{"usage\"":1,"a":"\\\"","data":[1]}]`), uint8(2))
 	f.Fuzz(func(t *testing.T, body []byte, n uint8) {
-		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAIEmbeddings} {
+		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAIEmbeddings, meter.AnthropicMessages} {
 			_, want := watch(m.Watch(meter.Bound{}, header(jsonType), false), body, max(len(body), 1))
 			_, got := watch(m.Watch(meter.Bound{}, header(jsonType), false), body, int(n)+1)
 			require.Equal(t, want, got)
@@ -47,7 +60,7 @@ func FuzzBound(f *testing.F) {
 	f.Add([]byte(`{"model":"x","prompt":["a",[1]],"n":2,"best_of":3,"max_tokens":4,"echo":true}`))
 	f.Add([]byte(`{"input":[[1,2],"a"],"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"enum":["b"]}}}}}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAICompletions, meter.OpenAIEmbeddings} {
+		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAICompletions, meter.OpenAIEmbeddings, meter.AnthropicMessages} {
 			b, err := m.Bound(meter.Request{Body: body}, meter.Options{DefaultOutput: 5})
 			if err != nil {
 				require.ErrorIs(t, err, meter.ErrRefused)

@@ -61,6 +61,7 @@ var metered = []Route{
 	{Path: "chat/completions", Meter: OpenAIChat},
 	{Path: "completions", Meter: OpenAICompletions},
 	{Path: "embeddings", Meter: OpenAIEmbeddings},
+	{Path: "v1/messages", Meter: AnthropicMessages},
 }
 
 // free holds the POSTs that are known to spend nothing. They must stand right

@@ -30,6 +30,8 @@ func TestFor(t *testing.T) {
 		{"POST", "/v1/completions", meter.OpenAICompletions},
 		{"POST", "/beta/completions", meter.OpenAICompletions},
 		{"POST", "/openai/deployments/e/embeddings", meter.OpenAIEmbeddings},
+		{"POST", "/v1/messages", meter.AnthropicMessages},
+		{"POST", "/anthropic/v1/messages", meter.AnthropicMessages},
 		{"GET", "/v1/models", nil},
 		{"GET", "/v1/chat/completions", nil},
 		{"HEAD", "/", nil},
@@ -51,7 +53,7 @@ func TestFor(t *testing.T) {
 			continue
 		}
 		// Meters are told apart by what they refuse.
-		for _, body := range []string{`{"max_tokens":1,"prompt":"a"}`, `{"max_tokens":1,"messages":[]}`, `{"input":"a"}`} {
+		for _, body := range []string{`{"max_tokens":1,"prompt":"a"}`, `{"max_tokens":1,"messages":[]}`, `{"max_tokens":1,"messages":[],"container":1}`, `{"input":"a"}`} {
 			_, want := bound(c.want, body, meter.Options{})
 			_, got := bound(m, body, meter.Options{})
 			require.Equal(t, want, got, c.path)
@@ -63,7 +65,7 @@ func TestFor(t *testing.T) {
 func TestForRefuses(t *testing.T) {
 	for _, c := range []struct{ method, path string }{
 		{"POST", "/v1/responses"}, {"POST", "/v1/images/generations"}, {"POST", "/v1/batches"}, {"POST", "/v1/threads/runs"},
-		{"POST", "/v1/threads/t/runs"}, {"POST", "/v1/vector_stores/v/files"}, {"POST", "/v1/containers/c/files"}, {"POST", "/v1/decisions"},
+		{"POST", "/v1/threads/t/runs"}, {"POST", "/v1/messages/batches"}, {"POST", "/v1/vector_stores/v/files"}, {"POST", "/v1/containers/c/files"}, {"POST", "/v1/decisions"},
 		{"POST", "/v1/other/moderations"}, {"POST", "/v1/xchat/xcompletions"}, {"POST", "/v1/Chat/Completions"}, {"POST", "/v1/uploads//parts"},
 		{"POST", "/"}, {"PUT", "/v1/files"}, {"PATCH", "/v1/chat/completions"}, {"CONNECT", "/v1/realtime"},
 	} {

@@ -1,0 +1,234 @@
+package meter
+
+import (
+	"cmp"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/tollbook/tollbook/budget"
+)
+
+// AnthropicMessages is the meter of Anthropic's wire format: POST …/v1/messages.
+// Its input is what was neither read from the cache nor written to it, those two
+// come on top. A stream tells running totals, a name at a time: what an event
+// leaves out stays as it was.
+var AnthropicMessages Meter = anthropic{}
+
+type anthropic struct{}
+
+func (anthropic) Bound(r Request, o Options) (Bound, error) {
+	var model, maxTokens, messages, system, tools, stream, thinking value
+	other, err := readMembers(r.Body, map[string]*value{"model": &model, "max_tokens": &maxTokens, "messages": &messages,
+		"system": &system, "tools": &tools, "stream": &stream, "thinking": &thinking}, anthropicOther)
+	if err != nil {
+		return Bound{}, err
+	}
+	b := Bound{Model: model.str(), Stream: stream.isTrue(), Choices: 1}
+	if messages.kind() != '[' {
+		return Bound{}, &BodyError{Reason: `"messages" is not a list`}
+	}
+	t := newTally(b.Model, o)
+	t.add(t.perRequest)
+	t.blocks(system)
+	for m := range messages.elements() {
+		t.fail(check(m, "role", "content"))
+		t.add(t.perMessage)
+		t.blocks(m.get("content"))
+	}
+	t.anthropicTools(tools)
+	for _, v := range other {
+		t.any(v)
+	}
+	if b.Output, err = anthropicOutput(b.Model, maxTokens, thinking, o); err == nil {
+		err = t.err
+	}
+	b.Input = t.sum
+	if err == nil && plus(b.Input, b.Output) > budget.MaxTokens {
+		err = &BodyError{Reason: fmt.Sprintf("it may cost more than %d tokens", int64(budget.MaxTokens))}
+	}
+	if err != nil {
+		return Bound{}, err
+	}
+	return b, nil
+}
+
+// anthropicOther says of a member that costs no tokens of its own that it does
+// not, and refuses one that draws in more than the request. What is not known
+// counts as its JSON.
+func anthropicOther(name string, v value) (costs bool, err error) {
+	switch name {
+	case "metadata", "stop_sequences", "temperature", "top_p", "top_k", "service_tier", "inference_geo", "speed", "cache_control":
+		return false, nil
+	case "mcp_servers", "container":
+		if v.present() && string(v) != "[]" {
+			return false, &UnboundedError{What: name}
+		}
+	case "context_management":
+		// Clearing takes something away; a compaction is a step of the model of its own.
+		for edit := range v.get("edits").elements() {
+			if kind := edit.get("type").str(); !strings.HasPrefix(kind, "clear_") {
+				return false, &UnboundedError{What: "context_management of type " + quotable(kind)}
+			}
+		}
+	}
+	return true, nil
+}
+
+// anthropicOutput is the cap, which the format demands. Zero is meant: it fills the
+// cache. A budget for thinking above it spans several answers, and is let count
+// in full.
+func anthropicOutput(model string, maxTokens, thinking value, o Options) (int64, error) {
+	n, known := maxOutput(model)
+	switch {
+	case maxTokens.present():
+		if n, known = maxTokens.tokens(); !known {
+			return 0, &BodyError{Reason: fmt.Sprintf(`"max_tokens" is not a whole number from 0 to %d`, int64(budget.MaxTokens))}
+		}
+	case o.DefaultOutput > 0:
+		n = min(o.DefaultOutput, budget.MaxTokens)
+	case !known:
+		return 0, &UncappedError{Model: model}
+	}
+	if v := thinking.get("budget_tokens"); v.present() {
+		more, ok := v.tokens()
+		if !ok {
+			return 0, &BodyError{Reason: fmt.Sprintf(`"budget_tokens" is not a whole number from 0 to %d`, int64(budget.MaxTokens))}
+		}
+		if more > n {
+			n = plus(n, more)
+		}
+	}
+	return n, nil
+}
+
+// blocks is a text or a list of content blocks.
+func (t *tally) blocks(v value) {
+	if v.kind() != '[' {
+		t.any(v)
+		return
+	}
+	for block := range v.elements() {
+		t.block(block)
+	}
+}
+
+func (t *tally) block(v value) {
+	if v.kind() == '"' {
+		t.any(v)
+		return
+	}
+	t.fail(check(v, "type", "source", "content"))
+	kind := v.get("type").str()
+	switch kind {
+	case "text", "tool_use", "thinking", "redacted_thinking", "search_result", "tool_reference":
+		t.any(v)
+	case "tool_result":
+		t.add(t.perMessage)
+		t.any(v.get("tool_use_id"))
+		t.blocks(v.get("content"))
+	case "image", "document":
+		t.source(kind, v)
+	default:
+		t.fail(&UnboundedError{What: "message content of type " + quotable(kind)})
+	}
+}
+
+// source is a picture or a document. What the provider fetches or has on file,
+// and a document that is not text, is bounded by nothing in the request; a
+// picture is scaled down before a model sees it.
+func (t *tally) source(kind string, v value) {
+	source := v.get("source")
+	t.fail(check(source, "type", "media_type", "data", "content"))
+	from := source.get("type").str()
+	switch {
+	case kind == "image" && (from == "base64" || from == "url"):
+		t.add(t.image)
+	case kind == "document" && from == "text":
+		t.any(source.get("data"))
+	case kind == "document" && from == "content":
+		t.blocks(source.get("content"))
+	default:
+		t.fail(&UnboundedError{What: fmt.Sprintf("%s from %s", kind, quotable(cmp.Or(from, "nowhere")))})
+	}
+	for k, m := range v.members() {
+		if name := string(k); name != "type" && name != "source" {
+			t.any(m)
+		}
+	}
+}
+
+// The prompt that comes with a tool of Anthropic's own that the caller runs: up
+// to 735 tokens are documented, for computer use, read in November 2026.
+const anthropicToolPrompt = 1000
+
+func (t *tally) anthropicTools(tools value) {
+	if !tools.present() {
+		return
+	}
+	if tools.kind() != '[' {
+		t.fail(&BodyError{Reason: `"tools" is not a list`})
+	}
+	t.add(t.anyTools)
+	for tool := range tools.elements() {
+		t.fail(check(tool, "type", "name"))
+		kind := tool.get("type").str()
+		name, _, _ := strings.Cut(kind, "_20") // bash_20250124
+		switch name {
+		case "", "custom":
+		case "bash", "text_editor", "computer", "memory":
+			t.add(anthropicToolPrompt)
+		default: // web_search, web_fetch, code_execution, …: the provider runs it
+			t.fail(&UnboundedError{What: "tool " + quotable(kind)})
+		}
+		t.toolJSON(tool)
+	}
+}
+
+func (anthropic) Streams(b Bound, h http.Header) bool {
+	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return media == "text/event-stream" || (b.Stream && media != "application/json")
+}
+
+func (m anthropic) Watch(b Bound, h http.Header, _ bool) Watch {
+	if m.Streams(b, h) {
+		return newAnthropicStream()
+	}
+	return newAnthropicJSON()
+}
+
+func (anthropic) Refused(status int, _ http.Header, body []byte) Refusal {
+	return problemIn(body).refusal(status)
+}
+
+// readMembers takes a request body apart into the fields that are known. Of the
+// rest it returns what other says costs tokens. A known member that stands
+// twice, or in another case, is refused: see request.read.
+func readMembers(body []byte, fields map[string]*value, other func(name string, v value) (costs bool, err error)) (rest []value, err error) {
+	if !valid(body) {
+		return nil, &BodyError{Reason: "it is not JSON"}
+	}
+	v, _ := parse(body)
+	if v.kind() != '{' {
+		return nil, &BodyError{Reason: "it is not a JSON object"}
+	}
+	for name, m := range v.members() {
+		known := fold(name)
+		if field := fields[known]; field != nil {
+			if err := single(known, known == string(name), *field != nil); err != nil {
+				return nil, err
+			}
+			*field = m
+			continue
+		}
+		costs, err := other(known, m)
+		if err != nil {
+			return nil, err
+		}
+		if costs || known != string(name) {
+			rest = append(rest, m)
+		}
+	}
+	return rest, nil
+}
