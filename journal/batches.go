@@ -12,7 +12,7 @@ import (
 
 // batches visits the lines up to the end or to the first damage, which is
 // returned, as each does, many at a time. They are valid until visit returns,
-// but for their strings.
+// their strings too unless they are to stay.
 func (s *segment) batches(visit func([]Entry) error) error {
 	err := s.blocks(visit)
 	if !errors.Is(err, errOdd) {
@@ -47,7 +47,7 @@ var errOdd = errors.New("odd")
 // blocks visits lines as long as all of a block are good. At one that has any
 // other it returns errOdd, and next goes on at its beginning.
 func (s *segment) blocks(visit func([]Entry) error) error {
-	err := inBlocks(s.lines, (*block).ofSegment, func(b *block) error {
+	err := inBlocks(s.lines, s.stay, (*block).ofSegment, func(b *block) error {
 		if b.odd || s.chain.misfit(&b.entries[0], b.off) != "" {
 			return errOdd
 		}
@@ -72,21 +72,26 @@ func (b *block) ofSegment() {
 	if b.odd {
 		return
 	}
-	b.each(func(line []byte, text string, off int64) bool {
+	all, text := b.shared()
+	for at, next := 0, 0; at <= len(b.text) && !b.odd; at = next {
 		e := b.add()
-		if parseLine(line, text, e) != nil {
-			*e, b.odd = Entry{}, true // parts of text that it got
-			return false
+		if next = at + quick(all[at:], text[at:], e); next == at {
+			line := b.lineAt(at)
+			next = at + len(line) + 1
+			if parseLine(line, text[at:at+len(line)], e) != nil {
+				*e, b.odd = Entry{}, true // parts of text that it got
+				return
+			}
 		}
-		if off == b.off {
+		off := b.off + int64(at)
+		if at == 0 {
 			b.chain.adopt(e) // whether it follows is found out in order
 		} else {
 			b.odd = b.chain.misfit(e, off) != ""
 		}
 		b.odd = b.odd || e.Kind == Seal // the end of a segment is looked at closely
 		b.chain.took(e)
-		return !b.odd
-	})
+	}
 }
 
 // durable passes on what is read of the newest segment, to which somebody may

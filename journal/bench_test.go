@@ -49,6 +49,24 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+// BenchmarkQuick is BenchmarkDecode for lines with nothing unusual in them.
+func BenchmarkQuick(b *testing.B) {
+	var lines [2][]byte
+	var texts [2]string
+	for i, e := range pair() {
+		lines[i], _ = AppendLine(nil, &e)
+		texts[i] = string(lines[i]) + zeros
+	}
+	var e Entry
+	b.SetBytes(int64(len(lines[0])+len(lines[1])) / 2)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if quick(lines[i%2], texts[i%2], &e) == 0 {
+			b.Fatal("left to others")
+		}
+	}
+}
+
 // BenchmarkRead reads and checks a whole segment.
 func BenchmarkRead(b *testing.B) {
 	dir := b.TempDir()

@@ -6,13 +6,14 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"unsafe"
 )
 
 // block is a run of lines, and what was made of it.
 type block struct {
 	rawLine         // as [lineReader.run] returned it
 	failed  error   // instead of lines: the reading ended here
-	entries []Entry // of its lines, whose strings all are parts of one
+	entries []Entry // of its lines, whose strings are parts of buf
 	chain   chain   // of a segment: behind the last line, as far as these lines tell
 	odd     bool    // of a segment: to be looked at line by line
 	skipped []skip  // of a ledger
@@ -25,12 +26,12 @@ type block struct {
 
 // inBlocks cuts what l reads into blocks, has work make entries of them in as
 // many goroutines as can run, a few blocks ahead, and calls use with each of
-// them in order. What a block holds is valid until use returns, but for strings.
-// It returns the first error of use or of reading, when all its goroutines have
-// ended; one that is in a Read keeps it waiting.
-func inBlocks(l *lineReader, work func(*block), use func(*block) error) error {
+// them in order. What a block holds is valid until use returns, and its strings
+// for ever if they are to stay. It returns the first error of use or of reading,
+// when all its goroutines have ended; one that is in a Read keeps it waiting.
+func inBlocks(l *lineReader, stay bool, work func(*block), use func(*block) error) error {
 	workers := runtime.GOMAXPROCS(0)
-	p := pipeline{lines: l, work: work, free: make(chan *block, 2*workers), order: make(chan *block, 2*workers), stop: make(chan struct{})}
+	p := pipeline{lines: l, stay: stay, work: work, free: make(chan *block, 2*workers), order: make(chan *block, 2*workers), stop: make(chan struct{})}
 	for range cap(p.free) {
 		p.free <- &block{ready: make(chan struct{}, 1)}
 	}
@@ -57,6 +58,7 @@ func inBlocks(l *lineReader, work func(*block), use func(*block) error) error {
 // only: free, with one of them, in order, or in use.
 type pipeline struct {
 	work  func(*block)
+	stay  bool // a buffer is used once
 	free  chan *block
 	stop  chan struct{} // closed when nothing more is needed
 	order chan *block   // as they were read; closed behind the last one
@@ -107,6 +109,9 @@ func (p *pipeline) read(b *block) bool {
 		p.work(b)
 		b.text = nil
 	}
+	if p.stay {
+		b.buf = nil
+	}
 	b.buf = p.lines.swap(b.buf)
 	p.order <- b
 	return true
@@ -122,19 +127,19 @@ func (b *block) add() *Entry {
 	return &b.entries[len(b.entries)-1]
 }
 
-// each splits the text of b into its lines, until visit returns false.
-func (b *block) each(visit func(line []byte, text string, off int64) bool) {
-	rest, text, off := b.text, string(b.text), b.off
-	for more := true; more; {
-		n := bytes.IndexByte(rest, '\n')
-		if more = n >= 0; !more {
-			n = len(rest)
-		}
-		if !visit(rest[:n:n], text[:n], off) {
-			return
-		}
-		if more {
-			rest, text, off = rest[n+1:], text[n+1:], off+int64(n)+1
-		}
+// shared is the text of b with what stands behind it: the bytes, and a string
+// that is the same memory, so that those of entries cost nothing. It changes
+// when the buffer is used again.
+func (b *block) shared() ([]byte, string) {
+	all := b.text[:len(b.text)+slack]
+	return all, unsafe.String(&all[0], len(all))
+}
+
+// lineAt is the line of b that begins at, without its newline.
+func (b *block) lineAt(at int) []byte {
+	line := b.text[at:]
+	if n := bytes.IndexByte(line, '\n'); n >= 0 {
+		line = line[:n:n]
 	}
+	return line
 }

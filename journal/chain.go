@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -113,7 +114,7 @@ func (c *chain) took(e *Entry) {
 	case Seal:
 		c.seals++
 	case Open:
-		c.book, c.carries = e.Opening.Book, e.Opening.Carries
+		c.book, c.carries = strings.Clone(e.Opening.Book), e.Opening.Carries
 	}
 	if !e.Carried {
 		c.lastT = max(c.lastT, e.T)

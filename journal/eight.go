@@ -32,7 +32,7 @@ func digits(s string) (n uint64, count int) {
 	return n, count
 }
 
-var pow10 = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
+var pow10 = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 
 // value8 is the number of eight digits, whose values w holds: neighbours make a
 // pair, two of these make four, and two of those the whole.
@@ -65,16 +65,18 @@ var hexValues = func() (values [256]uint8) {
 	return values
 }()
 
+// odd8 tells which of eight bytes are not [plain]: the lowest bit that it has is
+// the highest of the first of these; behind it, there may be false ones.
+func odd8(w uint64) uint64 {
+	quote, slash := w^ones*'"', w^ones*'\\'
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w | w) & (ones * 0x80)
+}
+
 // plainLen is the number of bytes at the front that [plain] is true of.
 func plainLen(s string) int {
 	n := 0
 	for ; len(s)-n >= 8; n += 8 {
-		// The lowest bit that odd has is the highest of the first byte that is
-		// not plain; behind it, there may be false ones.
-		w := load8(s[n:])
-		quote, slash := w^ones*'"', w^ones*'\\'
-		odd := (quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w | w
-		if odd &= ones * 0x80; odd != 0 {
+		if odd := odd8(load8(s[n:])); odd != 0 {
 			return n + bits.TrailingZeros64(odd)/8
 		}
 	}

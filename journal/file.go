@@ -254,6 +254,7 @@ func (f *File) newest(number int64, visit func(*Entry) error) error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
+	s.stay = true
 	err = s.batches(func(entries []Entry) error {
 		for i := range entries {
 			if err := visit(&entries[i]); err != nil {

@@ -16,7 +16,7 @@ import (
 // Segment, and goes on behind it if the caller does; after any other error it
 // ends. For strings and goroutines, see [Dir.Newest] and [ReadLedgerBatches].
 func ReadLedger(name string, r io.Reader) iter.Seq2[Entry, error] {
-	return oneByOne(onlyEntries(ReadLedgerBatches(name, r)))
+	return oneByOne(onlyEntries(readLedger(name, r, true)))
 }
 
 func onlyEntries(batches iter.Seq2[LedgerLines, error]) iter.Seq2[[]Entry, error] {
@@ -36,13 +36,18 @@ type LedgerLines struct {
 }
 
 // ReadLedgerBatches is [ReadLedger] for many entries at a time, which are valid
-// until the next are asked for. It reads and parses ahead in other goroutines,
-// which have ended when the loop has: one left early waits for a Read that is
-// under way.
+// until the next are asked for, as those of [Dir.HistoryBatches]. It reads and
+// parses ahead in other goroutines, which have ended when the loop has: one left
+// early waits for a Read that is under way.
 func ReadLedgerBatches(name string, r io.Reader) iter.Seq2[LedgerLines, error] {
+	return readLedger(name, r, false)
+}
+
+// readLedger is ReadLedgerBatches, with strings that stay or not.
+func readLedger(name string, r io.Reader, stay bool) iter.Seq2[LedgerLines, error] {
 	return func(yield func(LedgerLines, error) bool) {
 		lines := int64(0)
-		err := inBlocks(newLineReader(r, math.MaxInt64), (*block).ofLedger, func(b *block) error {
+		err := inBlocks(newLineReader(r, math.MaxInt64), stay, (*block).ofLedger, func(b *block) error {
 			from, first := 0, lines+1
 			for _, s := range b.skipped {
 				if entries := b.entries[from:s.before]; len(entries) > 0 && !yield(LedgerLines{first, entries}, nil) {
@@ -80,22 +85,38 @@ type skip struct {
 // ofLedger parses the lines of a block, whoever wrote them.
 func (b *block) ofLedger() {
 	b.entries, b.skipped, b.lines = b.entries[:0], nil, 0
-	b.each(func(line []byte, text string, off int64) bool {
+	if b.long {
 		b.lines++
-		e, err := ledgerLine(rawLine{text: line, long: b.long}, text)
+		b.skip(0, badLine("longer than any line of a ledger"))
+		return
+	}
+	all, text := b.shared()
+	for at, next := 0, 0; at <= len(b.text); at = next {
+		b.lines++
+		if next = at + quick(all[at:], text[at:], b.add()); next > at {
+			continue
+		}
+		b.entries = b.entries[:len(b.entries)-1]
+		line := b.lineAt(at)
+		next = at + len(line) + 1
+		e, err := ledgerLine(rawLine{text: line}, text[at:at+len(line)])
 		if err == nil && e.Kind != 0 && e.Kind != Seal {
 			*b.add() = e
-			return true
+			continue
 		}
-		s := skip{before: len(b.entries), line: b.lines, off: off}
-		if err != nil {
-			s.reason = err.Error()
-		} else if last := len(b.skipped) - 1; last >= 0 && b.skipped[last].reason == "" && b.skipped[last].before == s.before {
-			b.skipped = b.skipped[:last]
-		}
-		b.skipped = append(b.skipped, s)
-		return true
-	})
+		b.skip(at, err)
+	}
+}
+
+// skip notes that the line at is no entry, and why.
+func (b *block) skip(at int, err error) {
+	s := skip{before: len(b.entries), line: b.lines, off: b.off + int64(at)}
+	if err != nil {
+		s.reason = err.Error()
+	} else if last := len(b.skipped) - 1; last >= 0 && b.skipped[last].reason == "" && b.skipped[last].before == s.before {
+		b.skipped = b.skipped[:last]
+	}
+	b.skipped = append(b.skipped, s)
 }
 
 // ledgerLine returns the zero Entry for an empty line. text is that of line.

@@ -253,8 +253,10 @@ func TestOnlyCanonicalLines(t *testing.T) {
 		{`"r"`, `"\u0041"`}, {`"r"`, `"\/"`}, {`"r"`, `"\u001F"`}, {`"r"`, `"\u000a"`}, {`"r"`, "\"\xff\""}, {`"r"`, "\"\x01\""}, {`"r"`, `"\n` + "\xff" + `"`}, {`"r"`, `"\`},
 		{`"00000000"`, `"0000000G"`}, {`"00000000"`, `"0000000A"`}, {`"00000000"`, `"0000000"`}, {`,"prev":"00000000"`, ``},
 	} {
-		_, err := ParseLine(resign(strings.Replace(good, c[0], c[1], 1)))
+		line := resign(strings.Replace(good, c[0], c[1], 1))
+		_, err := ParseLine(line)
 		assert.ErrorIs(t, err, ErrCorrupt, "%s -> %s", c[0], c[1])
+		assert.False(t, quickly(t, line), "%s -> %s", c[0], c[1])
 	}
 	line := resign(good)
 	_, err = ParseLine([]byte(strings.ToUpper(string(line[len(line)-10:]))))

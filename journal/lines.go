@@ -8,7 +8,7 @@ import (
 
 // rawLine is one line as it was found.
 type rawLine struct {
-	text []byte // without the newline; valid until the next call
+	text []byte // without the newline; valid until the next call. Its capacity holds what quick may look at.
 	off  int64  // of its first byte
 	size int64  // of all its bytes, newline included
 	done bool   // the newline was there
@@ -35,8 +35,11 @@ var readSize = 256 << 10
 // newLineReader reads from r, which holds about size bytes.
 func newLineReader(r io.Reader, size int64) *lineReader {
 	n := int(min(max(size, 512), int64(readSize)))
-	return &lineReader{r: r, size: n, buf: make([]byte, n)}
+	return &lineReader{r: r, size: n, buf: lineBuffer(n)}
 }
+
+// lineBuffer has room for slack behind all that it may be filled with.
+func lineBuffer(n int) []byte { return make([]byte, n+slack)[:n] }
 
 var openPrefix = []byte(`{"ev":"open"`)
 
@@ -81,7 +84,7 @@ func (l *lineReader) run() (rawLine, error) {
 func (l *lineReader) swap(buf []byte) []byte {
 	rest := l.buf[l.used:l.have]
 	if len(buf) < l.size || len(buf) <= len(rest) {
-		buf = make([]byte, l.size+len(rest))
+		buf = lineBuffer(l.size + len(rest))
 	}
 	was := l.buf
 	l.buf, l.used, l.have = buf, 0, copy(buf, rest)
@@ -91,9 +94,13 @@ func (l *lineReader) swap(buf []byte) []byte {
 	return was
 }
 
-// take gives out n bytes of text and the newline behind it, if any.
+// take gives out n bytes of text and the newline behind it, if any. If there is
+// none, nothing of what was read before stands behind them.
 func (l *lineReader) take(n, newline int) rawLine {
-	line := rawLine{text: l.buf[l.used : l.used+n : l.used+n], off: l.off, size: int64(n + newline), done: newline > 0}
+	if newline == 0 {
+		clear(l.buf[l.have : l.have+slack])
+	}
+	line := rawLine{text: l.buf[l.used : l.used+n], off: l.off, size: int64(n + newline), done: newline > 0}
 	line.long = n+newline > maxLine(bytes.HasPrefix(line.text, openPrefix))
 	l.used += n + newline
 	l.off += line.size
@@ -132,7 +139,9 @@ func (l *lineReader) fill() {
 		l.used = 0
 	}
 	if l.have == len(l.buf) {
-		l.buf = append(l.buf, make([]byte, len(l.buf))...)
+		was := l.buf
+		l.buf = lineBuffer(2 * len(was))
+		copy(l.buf, was)
 	}
 	n, err := l.r.Read(l.buf[l.have:min(len(l.buf), l.have+l.size)]) // no more behind a long line than behind another
 	l.have += n

@@ -84,7 +84,7 @@ func (d Dir) prune(pruned *Pruned, keepFrom time.Time) error {
 		return nil
 	}
 	// The newest is the whole state; what a crash leaves at its end is no damage.
-	if err := d.visit(true, func([]Entry) error { return nil }); err != nil {
+	if err := d.visit(true, false, func([]Entry) error { return nil }); err != nil {
 		return err
 	}
 	for ; len(numbers) > 2; numbers = numbers[1:] {

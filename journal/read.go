@@ -26,21 +26,22 @@ type Dir struct {
 // Newest yields the entries of the newest segment, which is the whole state,
 // without seals. Like those of all that is read here, the strings of an entry
 // share memory with some hundred lines around it: clone what is kept for long.
-func (d Dir) Newest() iter.Seq2[Entry, error] { return oneByOne(d.NewestBatches()) }
+func (d Dir) Newest() iter.Seq2[Entry, error] { return oneByOne(d.batches(true, true)) }
 
 // History yields the entries of all segments that are kept, oldest first,
 // without seals. Open entries and those marked Carried repeat, in each segment
 // but the first, what was yielded before.
-func (d Dir) History() iter.Seq2[Entry, error] { return oneByOne(d.HistoryBatches()) }
+func (d Dir) History() iter.Seq2[Entry, error] { return oneByOne(d.batches(false, true)) }
 
 // NewestBatches is Newest for many entries at a time, which are valid until the
-// next are asked for. It reads and checks ahead in other goroutines, which have
+// next are asked for. Then their strings change too, as no other strings do:
+// clone what is kept. It reads and checks ahead in other goroutines, which have
 // ended when the loop has.
-func (d Dir) NewestBatches() iter.Seq2[[]Entry, error] { return d.batches(true) }
+func (d Dir) NewestBatches() iter.Seq2[[]Entry, error] { return d.batches(true, false) }
 
 // HistoryBatches is History for many entries at a time, as
 // [Dir.NewestBatches] is Newest.
-func (d Dir) HistoryBatches() iter.Seq2[[]Entry, error] { return d.batches(false) }
+func (d Dir) HistoryBatches() iter.Seq2[[]Entry, error] { return d.batches(false, false) }
 
 // oneByOne yields the entries of batches.
 func oneByOne(batches iter.Seq2[[]Entry, error]) iter.Seq2[Entry, error] {
@@ -61,9 +62,11 @@ func oneByOne(batches iter.Seq2[[]Entry, error]) iter.Seq2[Entry, error] {
 // errStopped is returned by a visit that has seen enough.
 var errStopped = errors.New("stopped")
 
-func (d Dir) batches(newest bool) iter.Seq2[[]Entry, error] {
+// batches yields the entries of the newest segment or of all; their strings stay
+// or not.
+func (d Dir) batches(newest, stay bool) iter.Seq2[[]Entry, error] {
 	return func(yield func([]Entry, error) bool) {
-		err := d.visit(newest, func(entries []Entry) error {
+		err := d.visit(newest, stay, func(entries []Entry) error {
 			if entries = unsealed(entries); len(entries) > 0 && !yield(entries, nil) {
 				return errStopped
 			}
@@ -84,13 +87,14 @@ func unsealed(entries []Entry) []Entry {
 	return entries[:n]
 }
 
-func (d Dir) visit(newest bool, visit func([]Entry) error) error {
+func (d Dir) visit(newest, stay bool, visit func([]Entry) error) error {
 	fsys := d.fs()
 	s, numbers, err := d.first(fsys, newest)
 	if err != nil || s == nil {
 		return err
 	}
 	for _, number := range numbers[1:] {
+		s.stay = stay
 		err := s.batches(visit)
 		if err == nil && !s.clean() {
 			err = s.noSeal()
@@ -147,6 +151,7 @@ func (d Dir) live(fsys disk.FS, s *segment, visit func([]Entry) error) error {
 	last := durable{visit: visit}
 	for again := false; ; again = true {
 		before := s.start
+		s.stay = true // of what is held back
 		err := s.batches(last.add)
 		damage, isDamage := errors.AsType[*CorruptError](err)
 		if isDamage && !again {

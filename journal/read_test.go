@@ -260,7 +260,7 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	readSize = 512
 	line := `{"ev":"reserve"` + strings.Repeat("x", MaxLine-100) + "\n"
 	bad := 0
-	err := inBlocks(newLineReader(strings.NewReader(strings.Repeat(line, 20)), math.MaxInt64), (*block).ofLedger, func(b *block) error {
+	err := inBlocks(newLineReader(strings.NewReader(strings.Repeat(line, 20)), math.MaxInt64), false, (*block).ofLedger, func(b *block) error {
 		bad += len(b.skipped)
 		require.LessOrEqual(t, cap(b.buf), 2*readSize)
 		require.Zero(t, cap(b.text))

@@ -78,6 +78,8 @@ type segment struct {
 	good  int64 // bytes up to here are good lines
 	ended bool  // the last of them has its newline
 
+	stay bool // the strings of batches do
+
 	// A last line without its newline is not read, since its writer may be at
 	// work. Recovery, when there is none, sets mend to have it if it is whole.
 	mend bool

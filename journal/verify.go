@@ -51,7 +51,7 @@ func (d Dir) Verify() (Audit, error) {
 
 // VerifyEntries is [Dir.Verify], and in the same reading calls what begin
 // returns with what [Dir.HistoryBatches] yields: all entries before the first
-// damage. If segments were pruned meanwhile it begins anew, and fails with
+// damage, valid until it returns. If segments were pruned meanwhile it begins anew, and fails with
 // [ErrConflict] when that happened many times.
 func (d Dir) VerifyEntries(begin func() func([]Entry)) (a Audit, err error) {
 	for range 10 {
@@ -146,6 +146,7 @@ func (a *auditor) pass(start chain, newest bool, entries func([]Entry) error) (*
 	if err != nil {
 		return nil, err
 	}
+	s.stay = newest // of what is held back
 	p := &pass{segment: s, entries: entries}
 	err = a.read(p)
 	p.end(newest)
