@@ -21,7 +21,7 @@ type anthropic struct{}
 func (anthropic) Bound(r Request, o Options) (Bound, error) {
 	var model, maxTokens, messages, system, tools, stream, thinking value
 	other, err := readMembers(r.Body, map[string]*value{"model": &model, "max_tokens": &maxTokens, "messages": &messages,
-		"system": &system, "tools": &tools, "stream": &stream, "thinking": &thinking}, anthropicOther)
+		"system": &system, "tools": &tools, "stream": &stream, "thinking": &thinking}, exactly, anthropicOther)
 	if err != nil {
 		return Bound{}, err
 	}
@@ -200,35 +200,4 @@ func (m anthropic) Watch(b Bound, h http.Header, _ bool) Watch {
 
 func (anthropic) Refused(status int, _ http.Header, body []byte) Refusal {
 	return problemIn(body).refusal(status)
-}
-
-// readMembers takes a request body apart into the fields that are known. Of the
-// rest it returns what other says costs tokens. A known member that stands
-// twice, or in another case, is refused: see request.read.
-func readMembers(body []byte, fields map[string]*value, other func(name string, v value) (costs bool, err error)) (rest []value, err error) {
-	if !valid(body) {
-		return nil, &BodyError{Reason: "it is not JSON"}
-	}
-	v, _ := parse(body)
-	if v.kind() != '{' {
-		return nil, &BodyError{Reason: "it is not a JSON object"}
-	}
-	for name, m := range v.members() {
-		known := fold(name)
-		if field := fields[known]; field != nil {
-			if err := single(known, known == string(name), *field != nil); err != nil {
-				return nil, err
-			}
-			*field = m
-			continue
-		}
-		costs, err := other(known, m)
-		if err != nil {
-			return nil, err
-		}
-		if costs || known != string(name) {
-			rest = append(rest, m)
-		}
-	}
-	return rest, nil
 }

@@ -57,6 +57,8 @@ func TestFixtures(t *testing.T) {
 		"vercel-gemini-chat-stream.sse":         {usage{Input: 9, Output: 27, Reasoning: 25, Ref: "*"}, true, false},
 		"openrouter-web-search.json":            {usage{Input: 8174, Output: 30, Ref: "*"}, true, false},
 		"mistral-chat-cached.json":              {usage{Input: 64, Output: 6, Cached: 32, Ref: "*"}, true, false},
+		"gemini-stream-crlf.sse":                {usage{Input: 11, Output: 23, Reasoning: 21, Ref: "*"}, true, false},
+		"gemini-cached.json":                    {usage{Input: 17713, Output: 889, Cached: 17379, Reasoning: 821, Ref: "*"}, true, false},
 		"anthropic-stream-tools.sse":            {usage{Input: 502, Output: 137, Ref: "*"}, true, false},
 		"anthropic-cache.json":                  {usage{Input: 8855, Output: 193, Cached: 8845, CacheWrite: 6, Ref: "*"}, true, false},
 		"anthropic-compaction-cache-stream.sse": {usage{Input: 55377, Output: 91, Cached: 55096, Ref: "*"}, true, false},
@@ -73,6 +75,9 @@ func TestFixtures(t *testing.T) {
 			}
 			if strings.HasPrefix(file, "anthropic") {
 				m = meter.AnthropicMessages
+			}
+			if strings.HasPrefix(file, "gemini") {
+				m = meter.GeminiGenerate
 			}
 			for _, n := range []int{len(body), 1} {
 				forwarded, r := watch(m.Watch(meter.Bound{}, header(contentType), false), body, n)
@@ -109,6 +114,17 @@ func TestFixtureBatchOutput(t *testing.T) {
 		got = append(got, [2]int64{r.Usage.Input, r.Usage.Output})
 	}
 	require.Equal(t, [][2]int64{{10, 72}, {9, 97}, {9, 110}}, got)
+}
+
+func TestFixtureGeminiBatch(t *testing.T) {
+	var got [][2]int64
+	for _, line := range fixtureLines(t, "gemini-batch-response.jsonl") {
+		var out struct{ Response json.RawMessage }
+		require.NoError(t, json.Unmarshal(line, &out))
+		_, r := watch(meter.GeminiGenerate.Watch(meter.Bound{}, header(jsonType), false), out.Response, 7)
+		got = append(got, [2]int64{r.Usage.Input, r.Usage.Output})
+	}
+	require.Equal(t, [][2]int64{{1, 177}, {1, 267}, {2, 128}}, got)
 }
 
 func TestFixtureRefusals(t *testing.T) {

@@ -41,12 +41,28 @@ func FuzzAnthropicStream(f *testing.F) {
 	})
 }
 
+func FuzzGeminiStream(f *testing.F) {
+	f.Add([]byte("[{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a}\\\"\"}]},\"finishReason\":\"STOP\"}],\n\"usageMetadata\":{\"promptTokenCount\":1,\"totalTokenCount\":3}}\n]"), uint8(3), false)
+	f.Add([]byte("data: {\"usageMetadata\":{\"promptTokenCount\":1},\"promptFeedback\":{\"blockReason\":\"X\"}}\r\n\r\n"), uint8(1), true)
+	f.Fuzz(func(t *testing.T, body []byte, n uint8, events bool) {
+		h := header(jsonType)
+		if events {
+			h = header(sseType)
+		}
+		out, want := watch(meter.GeminiStream.Watch(meter.Bound{Choices: 1}, h, false), body, max(len(body), 1))
+		require.Equal(t, string(body), out)
+		_, got := watch(meter.GeminiStream.Watch(meter.Bound{Choices: 1}, h, false), body, int(n)+1)
+		require.Equal(t, want, got)
+		require.NoError(t, got.Usage.Check())
+	})
+}
+
 func FuzzBody(f *testing.F) {
 	f.Add([]byte(`{"id":"a","choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`), uint8(7))
 	f.Add([]byte(`{"error":{"code":"x"},"usage":null,"weird_usage":{}}`), uint8(1))
 	f.Add([]byte(`{"usage\"":1,"a":"\\\"","data":[1]}]`), uint8(2))
 	f.Fuzz(func(t *testing.T, body []byte, n uint8) {
-		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAIEmbeddings, meter.AnthropicMessages} {
+		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAIEmbeddings, meter.AnthropicMessages, meter.GeminiGenerate} {
 			_, want := watch(m.Watch(meter.Bound{}, header(jsonType), false), body, max(len(body), 1))
 			_, got := watch(m.Watch(meter.Bound{}, header(jsonType), false), body, int(n)+1)
 			require.Equal(t, want, got)
@@ -60,7 +76,7 @@ func FuzzBound(f *testing.F) {
 	f.Add([]byte(`{"model":"x","prompt":["a",[1]],"n":2,"best_of":3,"max_tokens":4,"echo":true}`))
 	f.Add([]byte(`{"input":[[1,2],"a"],"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"enum":["b"]}}}}}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAICompletions, meter.OpenAIEmbeddings, meter.AnthropicMessages} {
+		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAICompletions, meter.OpenAIEmbeddings, meter.AnthropicMessages, meter.GeminiGenerate} {
 			b, err := m.Bound(meter.Request{Body: body}, meter.Options{DefaultOutput: 5})
 			if err != nil {
 				require.ErrorIs(t, err, meter.ErrRefused)

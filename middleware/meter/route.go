@@ -9,7 +9,7 @@ import (
 type Route struct {
 	Method string // empty is POST
 	// Path is a whole number of trailing path segments, such as
-	// "chat/completions"; "*" is any one segment.
+	// "chat/completions"; "*" is any one segment, "*:verb" one that ends so.
 	Path  string
 	Meter Meter // nil: the path is free
 }
@@ -62,6 +62,8 @@ var metered = []Route{
 	{Path: "completions", Meter: OpenAICompletions},
 	{Path: "embeddings", Meter: OpenAIEmbeddings},
 	{Path: "v1/messages", Meter: AnthropicMessages},
+	{Path: "*:generateContent", Meter: GeminiGenerate},
+	{Path: "*:streamGenerateContent", Meter: GeminiStream},
 }
 
 // free holds the POSTs that are known to spend nothing. They must stand right
@@ -69,7 +71,7 @@ var metered = []Route{
 // vector_stores/*/files embeds what files merely stores.
 var free = []string{
 	"moderations",
-	"responses/input_tokens", "messages/count_tokens",
+	"responses/input_tokens", "messages/count_tokens", "models/*:countTokens",
 	"files", "uploads", "uploads/*/parts", "uploads/*/complete",
 	"assistants", "assistants/*", "threads", "threads/*/messages", "threads/*/messages/*",
 	"responses/*/cancel", "batches/*/cancel", "messages/batches/*/cancel", "uploads/*/cancel",
@@ -84,7 +86,8 @@ func tail(segments []string, pattern string) int {
 		return -1
 	}
 	for i, w := range want {
-		if got := segments[first+i]; got == "" || (w != "*" && w != got) {
+		got := segments[first+i]
+		if ending, any := strings.CutPrefix(w, "*"); got == "" || any && !strings.HasSuffix(got, ending) || !any && w != got {
 			return -1
 		}
 	}

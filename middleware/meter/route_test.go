@@ -32,6 +32,9 @@ func TestFor(t *testing.T) {
 		{"POST", "/openai/deployments/e/embeddings", meter.OpenAIEmbeddings},
 		{"POST", "/v1/messages", meter.AnthropicMessages},
 		{"POST", "/anthropic/v1/messages", meter.AnthropicMessages},
+		{"POST", "/v1beta/models/gemini-2.5-flash:generateContent", meter.GeminiGenerate},
+		{"POST", "/v1/projects/p/locations/l/publishers/google/models/gemini-2.5-flash:streamGenerateContent?alt=sse", meter.GeminiStream},
+		{"POST", "/v1beta/models/gemini-2.5-flash:countTokens", nil},
 		{"GET", "/v1/models", nil},
 		{"GET", "/v1/chat/completions", nil},
 		{"HEAD", "/", nil},
@@ -53,7 +56,7 @@ func TestFor(t *testing.T) {
 			continue
 		}
 		// Meters are told apart by what they refuse.
-		for _, body := range []string{`{"max_tokens":1,"prompt":"a"}`, `{"max_tokens":1,"messages":[]}`, `{"max_tokens":1,"messages":[],"container":1}`, `{"input":"a"}`} {
+		for _, body := range []string{`{"max_tokens":1,"prompt":"a"}`, `{"max_tokens":1,"messages":[]}`, `{"max_tokens":1,"messages":[],"container":1}`, `{"input":"a"}`, `{"contents":[]}`} {
 			_, want := bound(c.want, body, meter.Options{})
 			_, got := bound(m, body, meter.Options{})
 			require.Equal(t, want, got, c.path)
@@ -65,7 +68,7 @@ func TestFor(t *testing.T) {
 func TestForRefuses(t *testing.T) {
 	for _, c := range []struct{ method, path string }{
 		{"POST", "/v1/responses"}, {"POST", "/v1/images/generations"}, {"POST", "/v1/batches"}, {"POST", "/v1/threads/runs"},
-		{"POST", "/v1/threads/t/runs"}, {"POST", "/v1/messages/batches"}, {"POST", "/v1/vector_stores/v/files"}, {"POST", "/v1/containers/c/files"}, {"POST", "/v1/decisions"},
+		{"POST", "/v1/threads/t/runs"}, {"POST", "/v1/messages/batches"}, {"POST", "/v1beta/models/m:batchGenerateContent"}, {"POST", "/v1beta/models/m:embedContent"}, {"POST", "/v1/vector_stores/v/files"}, {"POST", "/v1/containers/c/files"}, {"POST", "/v1/decisions"},
 		{"POST", "/v1/other/moderations"}, {"POST", "/v1/xchat/xcompletions"}, {"POST", "/v1/Chat/Completions"}, {"POST", "/v1/uploads//parts"},
 		{"POST", "/"}, {"PUT", "/v1/files"}, {"PATCH", "/v1/chat/completions"}, {"CONNECT", "/v1/realtime"},
 	} {
