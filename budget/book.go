@@ -328,14 +328,15 @@ func (b *Book) newRID() (string, error) {
 }
 
 // price takes the cost of the worst case from a table. Where the split of the
-// tokens is not known the dearer side counts.
+// tokens is not known the dearer side counts; one that has no price cannot be
+// used, as the output of an embedding.
 func (o *op) price(p Pricer) {
 	r := &o.request
-	cost, err := p.Cost(r.Model, Usage{Input: r.Tokens - r.Output, Output: r.Output})
-	if err == nil && r.Output == 0 {
-		var asOutput int64
-		asOutput, err = p.Cost(r.Model, Usage{Output: r.Tokens})
-		cost = max(cost, asOutput)
+	cost, err := p.Most(r.Model, r.Tokens-r.Output, r.Output)
+	if r.Output == 0 {
+		if asOutput, outErr := p.Most(r.Model, 0, r.Tokens); outErr == nil && (err != nil || asOutput > cost) {
+			cost, err = asOutput, nil
+		}
 	}
 	if err == nil && cost >= 0 && cost <= MaxCost {
 		r.Cost, o.priced, o.prices = cost, true, p.Table()

@@ -26,6 +26,16 @@ func (table) Cost(model string, u budget.Usage) (int64, error) {
 	return 3*u.Input + 7*u.Output, nil
 }
 
+func (t table) Most(model string, input, output int64) (int64, error) {
+	if model == "embedding" && output > 0 {
+		return 0, budget.ErrNoPrice
+	}
+	if model == "embedding" {
+		return input, nil
+	}
+	return t.Cost(model, budget.Usage{Input: input, Output: output})
+}
+
 // Rule 20: a cost that is not known is no zero.
 func TestPrices(t *testing.T) {
 	b := budget.Memory(budget.Picodollars(10_000), budget.Prices(table{}))
@@ -44,6 +54,12 @@ func TestPrices(t *testing.T) {
 	_, err = r.Refund(t.Context(), budget.NotBilled, "429")
 	require.NoError(t, err)
 	require.Equal(t, budget.Figures{Net: 220, Confirmed: 220}, b.Report().Cost)
+
+	r, err = b.Reserve(t.Context(), budget.Request{Model: "embedding", Tokens: 100})
+	require.NoError(t, err, "an output that has no price cannot be used")
+	require.Equal(t, int64(100), b.Report().Cost.Held)
+	_, err = r.Refund(t.Context(), budget.NotBilled, "429")
+	require.NoError(t, err)
 
 	_, err = budget.Memory(budget.Picodollars(1)).Reserve(t.Context(), budget.Request{Tokens: 1})
 	require.ErrorIs(t, err, budget.ErrNoPrice, "no price is not a price of zero")

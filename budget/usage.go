@@ -89,6 +89,11 @@ type Pricer interface {
 	// Cost of u by model in picodollars, rounded up. An unknown model is
 	// [ErrNoPrice], never a cost of zero.
 	Cost(model string, u Usage) (int64, error)
+	// Most is the most that so many tokens of input and of output can cost by
+	// model, whatever of them the provider counts as cached, written to its
+	// cache, or reasoning. It is held for an attempt, whose Cost it must not be
+	// below.
+	Most(model string, input, output int64) (int64, error)
 	// Table names the price table by its date ("2026-11-01"); it is pinned in
 	// the entries priced by it.
 	Table() string

@@ -235,6 +235,12 @@ func TestUnknownModel(t *testing.T) {
 	receipt, err := r.Settle(ctx, budget.Usage{Input: 400, Output: 100})
 	require.NoError(t, err)
 	require.EqualValues(t, 400*150_000+100*600_000, receipt.ConfirmedCost)
+	r, err = book.Reserve(ctx, budget.Request{Model: "claude-sonnet-4-5", Tokens: 1000, Output: 500})
+	require.NoError(t, err)
+	require.Equal(t, 500*usd(t, "6")/mtok+500*usd(t, "15")/mtok, book.Report().Cost.Held, "all of the input may be written to the cache, for an hour")
+	require.NoError(t, r.Close())
+	_, err = book.Reserve(ctx, budget.Request{Model: "text-embedding-3-small", Tokens: 1000})
+	require.NoError(t, err)
 }
 
 // TestEleventh: an eleventh of the cap eleven times is the cap, and the twelfth
