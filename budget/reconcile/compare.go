@@ -132,12 +132,12 @@ func Compare(report Report, entries iter.Seq2[journal.Entry, error], o Options) 
 	for _, b := range bills {
 		calendars = append(calendars, newCalendar(b, o.Skew, o.Now.UnixMicro()))
 	}
-	h := history{calls: map[string]*call{}, done: func(c *call) (err error) {
+	h := newHistory(func(c *call) (err error) {
 		for _, cal := range calendars {
 			err = cmp.Or(err, cal.book(c))
 		}
 		return err
-	}}
+	})
 	if err := h.read(entries); err != nil {
 		return Result{}, err
 	}
@@ -152,7 +152,7 @@ func Compare(report Report, entries iter.Seq2[journal.Entry, error], o Options) 
 		} else {
 			r.Outside.Tokens = outside
 		}
-		rows, err := cal.rows(&h, &o)
+		rows, err := cal.rows(h, &o)
 		if err != nil {
 			return Result{}, err
 		}

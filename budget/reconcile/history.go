@@ -24,6 +24,7 @@ type call struct {
 	state      budget.State
 	sum        journal.Change
 	used       journal.Usage // what makes up sum.Confirmed
+	evidence   bool          // a part of it was assumed, and corrected
 	segment    int64         // the last that names it
 }
 
@@ -47,6 +48,11 @@ type history struct {
 	opens   int            // open lines seen
 	since   int64          // all that was closed from here on is known
 	unknown journal.Change // what was closed before, and is not known call by call
+}
+
+// newHistory knows nothing yet, and so that nothing came before.
+func newHistory(done func(*call) error) *history {
+	return &history{done: done, calls: map[string]*call{}, since: math.MinInt64}
 }
 
 func (h *history) add(e *journal.Entry) error {
@@ -93,9 +99,9 @@ func (h *history) open(e *journal.Entry) error {
 		return fmt.Errorf("%w: open line %d says nothing", budget.ErrDamaged, e.Seq)
 	}
 	if h.opens++; h.opens == 1 {
-		h.book, h.unknown, h.since = strings.Clone(e.Opening.Book), e.Change, e.T
-		if e.Change == (journal.Change{}) {
-			h.since = math.MinInt64 // the first of all
+		h.book, h.unknown = strings.Clone(e.Opening.Book), e.Change
+		if e.Change != (journal.Change{}) {
+			h.since = e.T
 		}
 	}
 	for rid, c := range h.calls {
@@ -115,7 +121,7 @@ func (h *history) carry(e *journal.Entry) error {
 		state = budget.StateRefunded
 	}
 	c := h.enter(e, state, p.Opened, e.T)
-	c.closed = e.T
+	c.closed, c.evidence = e.T, len(p.Evidence) > 0
 	c.sum = journal.Change{Amount: p.Confirmed + p.Assumed, Confirmed: p.Confirmed, Assumed: p.Assumed, Maybe: p.Maybe,
 		Cost: p.ConfirmedCost + p.AssumedCost, ConfirmedCost: p.ConfirmedCost, AssumedCost: p.AssumedCost}
 	before := c.sum.Negated()
@@ -142,6 +148,8 @@ func (h *history) change(c *call, e *journal.Entry) error {
 		c.state, c.closed = budget.StateSettled, e.T
 	case journal.Refund:
 		c.state, c.closed = budget.StateRefunded, e.T
+	case journal.Adjust:
+		c.evidence = true
 	case journal.Reclaim: // the job came back; whenever that was, it was before
 		c.state, c.closed, c.last = budget.StateSettled, e.T, e.T
 	}

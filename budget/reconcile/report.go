@@ -253,3 +253,9 @@ func (b *Bucket) check() error {
 func span(start, end time.Time) string { return clock(start) + " to " + clock(end) }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z07:00") }
+
+// Counts reports whether r has a bucket of unit u, which may say that nothing
+// was used.
+func (r *Report) Counts(u budget.Unit) bool {
+	return slices.ContainsFunc(r.known(), func(b Bucket) bool { return b.Unit == u })
+}

@@ -41,6 +41,11 @@ func TestScripts(t *testing.T) {
 			"sim":   cmdSim,
 			"get":   cmdGet,
 			"chop":  cmdChop,
+
+			// for reconcile
+			"book":   cmdBook,
+			"report": cmdReport,
+			"bill":   cmdBill,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
