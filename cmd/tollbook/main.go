@@ -58,7 +58,7 @@ Exit codes:
   2    refused before anything happened: the command line, the input file, or
        a state directory that belongs to another input
   3    paused: run the same command again; raise --budget if that was the reason
-  4    done, but some items failed
+  4    done, but some items failed, or some rows of a report were not applied
   5    the book breaks an invariant or is damaged
   130  interrupted: run the same command again to go on`,
 		Example: `  tollbook run --sim requests.jsonl
