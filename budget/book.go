@@ -297,6 +297,7 @@ func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	o.rid, o.request, o.priced = r.RID, r, r.Cost > 0
 	if b.pricer != nil && !o.priced {
 		o.price(b.pricer)
+		o.tabled = o.priced
 	}
 	if r.RID == "" {
 		id, err := b.newRID()
@@ -309,7 +310,7 @@ func (b *Book) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	var held *Reservation
 	err := o.err
 	if err == nil {
-		held = &Reservation{book: b, rid: o.rid, hold: o.got, opened: o.opened}
+		held = &Reservation{book: b, rid: o.rid, hold: o.got, opened: o.opened, tokens: o.granted}
 	}
 	b.done(o)
 	return held, err

@@ -32,7 +32,7 @@ func (b *Book) decide(o *op) {
 	case o.kind == opReserve:
 		if o.wrote {
 			o.got = b.undos[len(b.undos)-1].h
-			o.opened = o.got.opened
+			o.opened, o.granted = o.got.opened, o.got.each
 		}
 	case h != nil:
 		o.receipt = h.receipt()
@@ -50,7 +50,7 @@ func (b *Book) takenAgain(o *op) error {
 	}
 	b.unapply(len(b.undos) - 1)
 	b.entries = b.entries[:len(b.entries)-1]
-	return old.again(&o.request)
+	return b.known(o, &old.life)
 }
 
 // explain says in the caller's terms why an entry that was decided could not be
@@ -58,7 +58,7 @@ func (b *Book) takenAgain(o *op) error {
 func (b *Book) explain(o *op, err error) error {
 	if o.kind == opReserve {
 		if known := b.ledger.find(o.rid); known != nil {
-			return known.again(&o.request)
+			return b.known(o, &known.life)
 		}
 	}
 	if errors.Is(err, journal.ErrOverflow) {
@@ -171,8 +171,12 @@ func (b *Book) applyFrom(i int, h *hold) error {
 // be told first if it is known.
 func (b *Book) reserve(o *op) error {
 	r := &o.request
-	ask := r.ask()
-	full, err := b.admitted(o, b.ledger.nearest(r.Scope), ask)
+	a, ask := b.ledger.nearest(r.Scope), b.ask(o, r.Tokens)
+	full, err := b.admitted(o, a, ask)
+	if r.Least > 0 && errors.Is(err, ErrExhausted) {
+		ask = b.reduced(o, a)
+		full, err = b.admitted(o, a, ask)
+	}
 	if err == nil {
 		var e *journal.Entry
 		b.entries, e = next(b.entries, journal.Reserve)
@@ -180,17 +184,12 @@ func (b *Book) reserve(o *op) error {
 		return nil
 	}
 	if h := b.ledger.find(o.rid); h != nil && b.inHorizon(h) {
-		return h.again(r)
+		return b.known(o, &h.life)
 	}
 	if full != nil && r.MaxWait > 0 {
 		b.wait(o, full, err)
 	}
 	return err
-}
-
-// ask is what a reserve changes.
-func (r *Request) ask() journal.Change {
-	return journal.Change{Amount: r.Tokens, Cost: r.Cost, Requests: 1}
 }
 
 // admitted returns nil if the reserve may be booked. full is the account that
@@ -225,10 +224,16 @@ func (b *Book) admitted(o *op, a *account, ask journal.Change) (full *account, e
 	return nil, nil
 }
 
-// again answers a second reserve of a rid: it is never a second hold.
-func (h *life) again(r *Request) error {
+// known answers a second reserve of a rid, which is never a second hold: h is
+// what came of the first, be it with fewer tokens than were asked.
+func (b *Book) known(o *op, h *life) error {
+	r := &o.request
+	ask := b.ask(o, r.Tokens)
+	if r.Least > 0 {
+		ask = b.ask(o, min(max(r.Least, h.each), r.Tokens))
+	}
 	switch {
-	case h.each != r.Tokens || h.eachCost != r.Cost || h.account.scope != r.Scope:
+	case h.each != ask.Amount || h.eachCost != ask.Cost || h.account.scope != r.Scope:
 		return fmt.Errorf("%w: reservation %q is %s with %d tokens, %d picodollars on scope %q; asked are %d, %d on %q",
 			ErrConflict, h.rid, h.state, h.each, h.eachCost, h.account.scope, r.Tokens, r.Cost, r.Scope)
 	case h.state == StateOpen:

@@ -43,6 +43,7 @@ type op struct {
 
 	request  Request
 	priced   bool // the request's cost is known, be it zero
+	tabled   bool // by the Pricer, which may be asked again
 	prices   string
 	usage    Usage
 	last     Outcome
@@ -58,6 +59,7 @@ type op struct {
 	ready   bool     // in the waiting line, with an answer that holds once the batch is durable
 	refusal error    // in the waiting line: why it waits
 	got     *hold    // what it was decided on
+	granted int64    // tokens of it
 	receipt Receipt
 	err     error
 	silent  bool // the leader's own: nobody listens

@@ -115,10 +115,10 @@ func TestModel(t *testing.T) {
 		for i := range 6 {
 			model[fmt.Sprintf("r%d", i)] = &naive{used: map[string]bool{}, last: -1}
 		}
-		net := func() (sum int64) {
+		sums := func() (net, spent int64) {
 			for _, n := range model {
-				s, _, _ := n.totals()
-				sum += s
+				s, confirmed, assumed := n.totals()
+				net, spent = net+s, spent+confirmed+assumed
 			}
 			return
 		}
@@ -154,20 +154,29 @@ func TestModel(t *testing.T) {
 			"": func(*rapid.T) { check() },
 			"reserve": func(t *rapid.T) {
 				rid, tokens := pick(t, model), rapid.Int64Range(0, 400).Draw(t, "tokens")
-				n, before := model[rid], net()
-				_, err := book.Reserve(ctx, budget.Request{RID: rid, Tokens: tokens, Scope: "a/b"})
+				least := rapid.Int64Range(0, tokens).Draw(t, "least")
+				n := model[rid]
+				net, spent := sums()
+				grant := tokens
+				if left := limit - spent; least > 0 && tokens > left {
+					grant = max(least, left)
+				}
+				r, err := book.Reserve(ctx, budget.Request{RID: rid, Tokens: tokens, Least: least, Scope: "a/b"})
 				switch {
-				case n.state == "open" && n.hold == tokens:
-					require.ErrorIs(t, err, budget.ErrInFlight)
-				case n.state != "" && n.hold != tokens:
+				case n.state != "" && n.hold != tokens && (least == 0 || n.hold < least || n.hold > tokens):
 					require.ErrorIs(t, err, budget.ErrConflict)
+				case n.state == "open":
+					require.ErrorIs(t, err, budget.ErrInFlight)
 				case n.state != "":
 					require.ErrorIs(t, err, budget.ErrClosed)
-				case before+tokens > limit:
-					require.True(t, errors.Is(err, budget.ErrExhausted) || errors.Is(err, budget.ErrBusy), err)
+				case spent+grant > limit:
+					require.ErrorIs(t, err, budget.ErrExhausted)
+				case net+grant > limit:
+					require.ErrorIs(t, err, budget.ErrBusy)
 				default:
 					require.NoError(t, err)
-					*n = naive{state: "open", hold: tokens, attempts: []attempt{{}}, used: map[string]bool{}, last: -1}
+					require.Equal(t, grant, r.Tokens())
+					*n = naive{state: "open", hold: grant, attempts: []attempt{{}}, used: map[string]bool{}, last: -1}
 				}
 			},
 			"reserve that fails": func(t *rapid.T) {
@@ -179,7 +188,8 @@ func TestModel(t *testing.T) {
 			},
 			"extend": func(t *rapid.T) {
 				rid := pick(t, model)
-				n, before := model[rid], net()
+				n := model[rid]
+				before, _ := sums()
 				maybe := rapid.Bool().Draw(t, "maybe billed")
 				outcome := budget.NotBilled
 				if maybe {

@@ -29,6 +29,12 @@ type Request struct {
 	// Output is the part of Tokens that is output; it is only asked of the
 	// Pricer. Zero: all of Tokens is priced both ways and the dearer counts.
 	Output int64
+	// Least lets Tokens be reduced, down to this many, to what the limits on the
+	// path have left: not for what open holds take up, but where too much is
+	// spent. It is output that is reduced, and some of it must stay. The cost is
+	// that of what is granted where the Pricer says it; a Cost given here stays.
+	// [Reservation.Tokens] is what was granted. Zero: all of Tokens or nothing.
+	Least int64
 	// Cost is the most one attempt can cost, in picodollars. Zero: the
 	// Pricer says; under a money limit without a price the reserve fails with
 	// [ErrNoPrice].
@@ -40,13 +46,16 @@ type Request struct {
 
 func (r *Request) check() error {
 	if r.Tokens < 0 || r.Tokens > MaxTokens {
-		return outside("request", "tokens", r.Tokens, MaxTokens)
+		return outside("request", "tokens", r.Tokens, 0, MaxTokens)
 	}
 	if r.Output < 0 || r.Output > r.Tokens {
-		return outside("request", "output", r.Output, r.Tokens)
+		return outside("request", "output", r.Output, 0, r.Tokens)
+	}
+	if err := r.checkLeast(); err != nil {
+		return err
 	}
 	if r.Cost < 0 || r.Cost > MaxCost {
-		return outside("request", "cost", r.Cost, MaxCost)
+		return outside("request", "cost", r.Cost, 0, MaxCost)
 	}
 	if r.RID != "" {
 		if err := checkRID(r.RID); err != nil {
@@ -62,8 +71,8 @@ func (r *Request) check() error {
 	return checkScope(r.Scope)
 }
 
-func outside(what, figure string, n, most int64) error {
-	return &InvalidError{What: what, Reason: fmt.Sprintf("%s of %d is outside 0 to %d", figure, n, most)}
+func outside(what, figure string, n, least, most int64) error {
+	return &InvalidError{What: what, Reason: fmt.Sprintf("%s of %d is outside %d to %d", figure, n, least, most)}
 }
 
 func checkRID(rid string) error {
@@ -168,10 +177,15 @@ type Reservation struct {
 	rid    string
 	hold   *hold // as long as it is still this one's; nil in a handle made by rid
 	opened int64 // tells this reservation from others of its rid
+	tokens int64
 }
 
 // RID returns the reservation's id.
 func (r *Reservation) RID() string { return r.rid }
+
+// Tokens returns what is held for one attempt: the request's Tokens, or fewer
+// where its Least allowed that. A handle made by rid does not know; it says zero.
+func (r *Reservation) Tokens() int64 { return r.tokens }
 
 // Extend takes the hold for one further attempt; call it before each one.
 // last is what became of the attempt before: one that may have been billed

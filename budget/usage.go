@@ -59,7 +59,7 @@ func (u Usage) Check() error {
 	if uint64(u.Input|u.Cached|u.CacheWrite|u.Output|u.Reasoning) >= MaxTokens { // then one may be; the sign counts, too
 		for i, n := range [...]int64{u.Input, u.Cached, u.CacheWrite, u.Output, u.Reasoning} {
 			if n < 0 || n > MaxTokens {
-				return outside("usage", [...]string{"input", "cached", "cache write", "output", "reasoning"}[i], n, MaxTokens)
+				return outside("usage", [...]string{"input", "cached", "cache write", "output", "reasoning"}[i], n, 0, MaxTokens)
 			}
 		}
 	}

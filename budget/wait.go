@@ -84,7 +84,7 @@ func (b *Book) fullInPass(o *op) bool {
 
 // hopeless reports whether waiting cannot help o any more.
 func (b *Book) hopeless(o *op) bool {
-	refused := admit(b.ledger.nearest(o.request.Scope), o.request.ask(), nil)
+	refused := admit(b.ledger.nearest(o.request.Scope), b.least(o), nil)
 	return b.admitting() != nil || refused != nil && !refused.Busy
 }
 
