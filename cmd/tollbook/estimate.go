@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tollbook/tollbook/budget/price"
 	"github.com/tollbook/tollbook/middleware/meter"
 )
 
@@ -22,28 +23,34 @@ type estimate struct {
 	Input   int64           `json:"input"`
 	Output  int64           `json:"output"`
 	Largest largestJSON     `json:"largest"` // the largest hold
+	Cost    int64           `json:"cost"`    // picodollars, of the models that have a price
 	Models  []modelEstimate `json:"models"`
 
-	at map[string]int // of a model in Models
+	prices  *price.Table
+	at      map[string]int // of a model in Models
+	dearest int64          // call
 }
 
 type largestJSON struct {
 	CustomID string `json:"custom_id"`
 	Tokens   int64  `json:"tokens"`
+	Cost     int64  `json:"cost"`
 }
 
 type modelEstimate struct {
 	Model  string `json:"model"`
 	Items  int    `json:"items"`
 	Tokens int64  `json:"tokens"`
+	Cost   int64  `json:"cost"`
+	Priced bool   `json:"priced"` // else no price is known
 }
 
 // estimateInput bounds every item as the guard will. A request that the guard
 // would refuse is an error that names it, before any call is made. Counting
 // tokens is what takes the time, so items are bounded side by side; they are
 // added up in their order.
-func estimateInput(in *input, o meter.Options) (*estimate, error) {
-	e := &estimate{Items: in.Len(), at: map[string]int{}}
+func estimateInput(in *input, o meter.Options, prices *price.Table) (*estimate, error) {
+	e := &estimate{Items: in.Len(), prices: prices, at: map[string]int{}}
 	faults, hint := &inputError{}, ""
 	for from := 0; from < in.Len(); from += together {
 		bounds := make([]itemBound, min(together, in.Len()-from))
@@ -102,18 +109,34 @@ func (e *estimate) add(b itemBound) error {
 		return fmt.Errorf("the batch may cost more tokens than can be counted")
 	}
 	e.Input, e.Output, e.Tokens = e.Input+b.bound.Input, e.Output+b.bound.Output, e.Tokens+total
-	if total > e.Largest.Tokens {
-		e.Largest = largestJSON{b.id, total}
+	cost, err := e.prices.Most(b.bound.Model, b.bound.Input, b.bound.Output)
+	if e.Cost > math.MaxInt64-cost {
+		return fmt.Errorf("the batch may cost more money than can be counted")
 	}
+	e.Cost += cost
+	if total > e.Largest.Tokens {
+		e.Largest = largestJSON{b.id, total, cost}
+	}
+	e.dearest = max(e.dearest, cost)
 	at, ok := e.at[b.model]
 	if !ok {
 		at = len(e.Models)
 		e.at[b.model] = at
-		e.Models = append(e.Models, modelEstimate{Model: b.model})
+		e.Models = append(e.Models, modelEstimate{Model: b.model, Priced: true})
 	}
-	e.Models[at].Items++
-	e.Models[at].Tokens += total
+	m := &e.Models[at]
+	m.Items, m.Tokens, m.Cost, m.Priced = m.Items+1, m.Tokens+total, m.Cost+cost, m.Priced && err == nil
 	return nil
+}
+
+// unpriced returns a model without a price, if there is one.
+func (e *estimate) unpriced() (model string, found bool) {
+	for _, m := range e.Models {
+		if !m.Priced {
+			return m.Model, true
+		}
+	}
+	return "", false
 }
 
 // boundOf is what one attempt of an item may cost at most.

@@ -19,12 +19,12 @@ import (
 )
 
 // execute opens the books and sends what is left to send.
-func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider, pin *pin, limits []budget.Limit) error {
+func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider, pin *pin, options []budget.Option) error {
 	tell := &teller{ui: ui}
 	tell.level.Set(slog.LevelError) // what the opening mends is in the summary
 	log := slog.New(tell)
 	defer o.unlock()
-	book, err := o.open(ctx, pin, limits, log)
+	book, err := o.open(ctx, pin, append(options, budget.Logger(log)))
 	if err != nil {
 		return err
 	}
@@ -69,11 +69,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 
 // open takes the book, under whose lock the state is settled: it belongs to
 // this input and provider from here on.
-func (o *runOptions) open(ctx context.Context, pin *pin, limits []budget.Limit, log *slog.Logger) (*budget.Book, error) {
-	options := []budget.Option{budget.Logger(log)}
-	for _, l := range limits {
-		options = append(options, l)
-	}
+func (o *runOptions) open(ctx context.Context, pin *pin, options []budget.Option) (*budget.Book, error) {
 	book, err := budget.Open(ctx, filepath.Join(o.state, "book"), options...)
 	if err != nil {
 		return nil, openError(o.state, err)

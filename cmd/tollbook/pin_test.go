@@ -3,7 +3,6 @@
 package main
 
 import (
-	"log/slog"
 	"path/filepath"
 	"testing"
 
@@ -18,7 +17,7 @@ func TestOpeningIsWitnessed(t *testing.T) {
 	defer o.unlock()
 	was := uint64(0)
 	for n := range int64(2) {
-		book, err := o.open(t.Context(), &pin{Version: pinVersion, Out: "out"}, []budget.Limit{budget.Tokens(n)}, slog.New(slog.DiscardHandler))
+		book, err := o.open(t.Context(), &pin{Version: pinVersion, Out: "out"}, []budget.Option{budget.Tokens(n)})
 		require.NoError(t, err)
 		p, err := readPin(o.state)
 		require.NoError(t, err)
@@ -33,6 +32,6 @@ func TestOpeningIsWitnessed(t *testing.T) {
 	require.NoError(t, err)
 	p.Seq += 100
 	require.NoError(t, p.write(o.state))
-	_, err = o.open(t.Context(), &pin{Version: pinVersion, Out: "out"}, nil, slog.New(slog.DiscardHandler))
+	_, err = o.open(t.Context(), &pin{Version: pinVersion, Out: "out"}, nil)
 	require.Equal(t, exitBroken, exitCode(err), "opening does not sign what it contradicts")
 }

@@ -201,23 +201,34 @@ func (u *ui) estimate(e *estimate, limits []budget.Limit, asJSON bool) {
 	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "items\t%s\n", group(int64(e.Items)))
 	fmt.Fprintf(w, "tokens at most\t%s: %s input, %s output\n", group(e.Tokens), group(e.Input), group(e.Output))
+	if _, unknown := e.unpriced(); !unknown {
+		fmt.Fprintf(w, "money at most\t%s, by the prices of %s\n", budget.FormatUSD(e.Cost), e.prices.Table())
+	}
 	fmt.Fprintf(w, "largest call\t%s, %s\n", group(e.Largest.Tokens), e.Largest.CustomID)
 	w.Flush()
 	w = tabwriter.NewWriter(u.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\nmodel\titems\ttokens\t\n")
+	fmt.Fprint(w, "\nmodel\titems\ttokens\tmoney\t\n")
 	for _, m := range e.Models {
-		fmt.Fprintf(w, "%s\t%s\t%s\t\n", m.Model, group(int64(m.Items)), group(m.Tokens))
+		money := "not known"
+		if m.Priced {
+			money = budget.FormatUSD(m.Cost)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\n", m.Model, group(int64(m.Items)), group(m.Tokens), money)
 	}
 	w.Flush()
 	for _, l := range limits {
+		all, one := e.Tokens, e.Largest.Tokens
+		if l.Unit == budget.CostUnit {
+			all, one = e.Cost, e.dearest
+		}
 		switch {
-		case l.Unit != budget.TokenUnit || l.Unlimited:
-		case e.Tokens <= l.Max:
+		case l.Unlimited:
+		case all <= l.Max:
 			u.say("the batch fits into %s, each request sent once", amountText(l.Unit, l.Max))
-		case e.Largest.Tokens > l.Max:
+		case one > l.Max:
 			u.say("the largest call alone does not fit into %s", amountText(l.Unit, l.Max))
 		default:
-			u.say("the batch may need up to %s more than %s; calls hold their most and use less", amountText(l.Unit, e.Tokens-l.Max), amountText(l.Unit, l.Max))
+			u.say("the batch may need up to %s more than %s; calls hold their most and use less", amountText(l.Unit, all-l.Max), amountText(l.Unit, l.Max))
 		}
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/budget/price"
 	"github.com/tollbook/tollbook/middleware/meter"
 	"github.com/tollbook/tollbook/middleware/tokens"
 )
@@ -28,6 +30,7 @@ type runOptions struct {
 	rpm, tpm        amountFlag
 	shards, workers int
 	attempts        int
+	prices          string
 	retryDead       bool
 	timeout         time.Duration
 	baseURL, keyEnv string
@@ -76,7 +79,8 @@ whole answer.`,
 	f.StringVar(&o.out, "out", "", "`file` for the answers (default INPUT.out.jsonl)")
 	f.StringVar(&o.errors, "errors", "", "`file` for the lines of failed items (default: with the answers)")
 	f.StringVar(&o.state, "state", "", "state `directory` (default INPUT.state)")
-	f.StringArrayVar(&o.budgets, "budget", nil, "cap on all runs of the state: `amount` such as 500k, 2M or unlimited; required unless --sim")
+	f.StringArrayVar(&o.budgets, "budget", nil, "cap on all runs of the state: `amount` such as 500k, 2M, 12.50usd or unlimited; both in tokens and in money if given twice; required unless --sim")
+	f.StringVar(&o.prices, "prices", "", "`file` with prices of your own, which go before the built-in ones")
 	f.Var(&o.maxOutput, "max-output", "`tokens` of output reserved where a request names no cap (default: the model's own maximum)")
 	f.IntVar(&o.shards, "shards", 4, "into how many parts a new state splits the items")
 	f.IntVar(&o.workers, "workers", 16, "calls at a time")
@@ -153,9 +157,6 @@ func (o *runOptions) limits() ([]budget.Limit, error) {
 		if before, twice := given[l.Unit]; twice {
 			return nil, usageError("", "--budget %s and --budget %s are both for %s", before, text, l.Unit)
 		}
-		if l.Unit == budget.CostUnit {
-			return nil, usageError("give the budget in tokens, such as 2M", "--budget %s: this version knows no prices", text)
-		}
 		given[l.Unit] = text
 		limits = append(limits, l)
 	}
@@ -227,8 +228,12 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 		return &exitError{Code: exitUsage, Err: err}
 	}
 	defer in.Close()
+	prices, err := o.table()
+	if err != nil {
+		return err
+	}
 	if o.dryRun {
-		return o.estimate(ui, in, limits)
+		return o.estimate(ui, in, limits, prices)
 	}
 	provider, err := o.provider()
 	if err != nil {
@@ -237,7 +242,11 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 	defer provider.close()
 	// What the guard would refuse is refused before any call. Counting bytes
 	// does for that, and is quicker than counting tokens.
-	if _, err := estimateInput(in, meter.Options{DefaultOutput: int64(o.maxOutput)}); err != nil {
+	e, err := estimateInput(in, meter.Options{DefaultOutput: int64(o.maxOutput)}, prices)
+	if err != nil {
+		return err
+	}
+	if err := e.payable(limits, prices); err != nil {
 		return err
 	}
 	pin, err := o.pin(in, provider)
@@ -250,7 +259,35 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 	if err := checkBook(o.state); err != nil {
 		return openError(o.state, err)
 	}
-	return o.execute(ctx, ui, in, provider, pin, limits)
+	return o.execute(ctx, ui, in, provider, pin, append(limitOptions(limits), budget.Prices(prices)))
+}
+
+// table is what calls are priced by.
+func (o *runOptions) table() (*price.Table, error) {
+	if o.prices == "" {
+		return price.Default(), nil
+	}
+	own, err := price.ReadFile(o.prices)
+	if err != nil {
+		return nil, usageError("", "--prices: %w", err)
+	}
+	return own.Over(price.Default()), nil
+}
+
+// payable refuses a budget of money for a model whose price nobody knows.
+func (e *estimate) payable(limits []budget.Limit, prices *price.Table) error {
+	model, unknown := e.unpriced()
+	if !unknown || !slices.ContainsFunc(limits, func(l budget.Limit) bool { return l.Unit == budget.CostUnit }) {
+		return nil
+	}
+	return usageError("give its price with --prices FILE", "a budget of money, and the price table of %s does not know model %s", prices.Table(), quote(model))
+}
+
+func limitOptions(limits []budget.Limit) (options []budget.Option) {
+	for _, l := range limits {
+		options = append(options, l)
+	}
+	return options
 }
 
 // checkBook checks the book of a state that was begun, before anything opens
@@ -287,9 +324,12 @@ func (o *runOptions) pin(in *input, p *provider) (*pin, error) {
 }
 
 // estimate prints what the batch would cost at most, and whether that fits.
-func (o *runOptions) estimate(ui *ui, in *input, limits []budget.Limit) error {
-	e, err := estimateInput(in, o.bounds())
+func (o *runOptions) estimate(ui *ui, in *input, limits []budget.Limit, prices *price.Table) error {
+	e, err := estimateInput(in, o.bounds(), prices)
 	if err != nil {
+		return err
+	}
+	if err := e.payable(limits, prices); err != nil {
 		return err
 	}
 	ui.estimate(e, limits, o.asJSON)
