@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"sort"
-	"time"
 
 	"github.com/tollbook/tollbook/budget"
 	"github.com/tollbook/tollbook/journal"
@@ -13,7 +12,8 @@ import (
 // side it was billed nobody knows.
 type calendar struct {
 	*bill
-	skew    int64 // microseconds by which the clocks may differ
+	skew    int64 // of Options, in microseconds
+	lag     int64
 	now     int64
 	starts  []int64 // of the buckets
 	ends    []int64
@@ -72,8 +72,8 @@ func (f *figures) of(u budget.Unit) budget.Figures {
 	return budget.Figures{Net: f.Amount, Confirmed: f.Confirmed, Assumed: f.Assumed, Held: f.Amount - f.Confirmed - f.Assumed}
 }
 
-func newCalendar(b *bill, skew time.Duration, now int64) *calendar {
-	c := &calendar{bill: b, skew: skew.Microseconds(), now: now, cells: map[place]*cell{}, tied: map[place]bool{}}
+func newCalendar(b *bill, o *Options) *calendar {
+	c := &calendar{bill: b, skew: o.Skew.Microseconds(), lag: o.Lag.Microseconds(), now: o.Now.UnixMicro(), cells: map[place]*cell{}, tied: map[place]bool{}}
 	for i := range b.buckets {
 		start, end, gaps := b.buckets[i].Start.UnixMicro(), b.buckets[i].End.UnixMicro(), 0
 		if i > 0 {
@@ -105,6 +105,9 @@ func (c *calendar) book(call *call) error {
 	}
 	from, to := call.span(c.now)
 	from, to = from-c.skew, to+c.skew
+	if call.sum.Maybe > 0 || call.evidence {
+		to += c.lag
+	}
 	first := sort.Search(len(c.ends), func(i int) bool { return from < c.ends[i] })
 	last := sort.Search(len(c.starts), func(i int) bool { return to < c.starts[i] }) - 1
 	if first > last {

@@ -20,10 +20,12 @@ type Options struct {
 	// FinalAfter is how long after its end a bucket is final: until then the
 	// provider may add to it. Zero: an hour. Negative: at once.
 	FinalAfter time.Duration
-	// Skew is by how much the provider's clock may differ from the book's, and
-	// how long it may work on an attempt that was given up. Zero: a minute.
-	// Negative: not at all.
+	// Skew is by how much the provider's clock may differ from the book's.
+	// Zero: ten seconds. Negative: not at all.
 	Skew time.Duration
+	// Lag is how long a provider may go on with an attempt that was given up,
+	// and bill it then. Zero: ten minutes. Negative: not at all.
+	Lag time.Duration
 	// Aliases maps names of models in the report to those of the book, where
 	// they differ in more than the date of a snapshot.
 	Aliases map[string]string
@@ -130,7 +132,7 @@ func Compare(report Report, entries iter.Seq2[journal.Entry, error], o Options) 
 	o.defaults()
 	var calendars []*calendar
 	for _, b := range bills {
-		calendars = append(calendars, newCalendar(b, o.Skew, o.Now.UnixMicro()))
+		calendars = append(calendars, newCalendar(b, &o))
 	}
 	h := newHistory(func(c *call) (err error) {
 		for _, cal := range calendars {
@@ -168,7 +170,7 @@ func (o *Options) defaults() {
 	for _, d := range [...]struct {
 		to   *time.Duration
 		zero time.Duration
-	}{{&o.FinalAfter, time.Hour}, {&o.Skew, time.Minute}} {
+	}{{&o.FinalAfter, time.Hour}, {&o.Skew, 10 * time.Second}, {&o.Lag, 10 * time.Minute}} {
 		*d.to = max(0, cmp.Or(*d.to, d.zero))
 	}
 }

@@ -128,7 +128,7 @@ func TestTiedBuckets(t *testing.T) {
 	r := d.reserve("m", 100)
 	d.at(nov1.Add(61*time.Minute)).settle(r, budget.Usage{Input: 10, Output: 5})
 	d.at(nov1.Add(150*time.Minute)).settled("m", 2, 2)
-	d.at(nov1.Add(179*time.Minute+30*time.Second)).settled("m", 3, 3) // within the skew of the next hour
+	d.at(nov1.Add(179*time.Minute+55*time.Second)).settled("m", 3, 3) // within the skew of the next hour
 	d.settled("n", 4, 4)
 	hours := func(a, b, c, e int64) Report {
 		return usageOf(time.Hour, []Line{used("m", a, 0)}, []Line{used("m", b, 0)}, []Line{used("m", c, 0), used("n", 8, 0)}, []Line{used("m", e, 0)})
@@ -141,6 +141,17 @@ func TestTiedBuckets(t *testing.T) {
 		"01T02 01T03 [n] bill 8 confirmed 8 assumed 0 held 0 drift 0 ok", "01T03 01T04 [m] bill 6 confirmed 0 assumed 0 held 0 drift 6 above outside"},
 		sayAll(d.compare(hours(2, 15, 4, 6), Options{Now: late.Now, Skew: -1})))
 	require.Equal(t, 2, d.compare(hours(17, 0, 4, 6), late).Rows[0].Buckets)
+}
+
+// An attempt that was given up may be billed later.
+func TestLag(t *testing.T) {
+	d := newDesk(t)
+	d.at(nov1.Add(55*time.Minute)).assumed("m", 10)
+	d.settled("n", 1, 1)
+	report := usageOf(time.Hour, []Line{used("n", 1, 1)}, []Line{used("m", 7, 0)})
+	require.Equal(t, []string{"01T00 01T01 [n] bill 2 confirmed 2 assumed 0 held 0 drift 0 ok", "01T00 01T02 [m] bill 7 confirmed 0 assumed 10 held 0 drift 7 inside"}, sayAll(d.compare(report, late)))
+	d.apply(d.compare(report, late))
+	require.Equal(t, []string{"01T00 01T01 [n] bill 2 confirmed 2 assumed 0 held 0 drift 0 ok", "01T00 01T02 [m] bill 7 confirmed 7 assumed 0 held 0 drift 0 ok"}, sayAll(d.compare(report, late)))
 }
 
 // A process that died left a call that is closed weeks later, by the next
@@ -175,6 +186,19 @@ func TestPrunedHistory(t *testing.T) {
 	got := d.compare(report, late)
 	require.Equal(t, []string{"01T00 03T00 [m] bill 16 confirmed 1 assumed 100 held 0 drift 15 unknown pruned", "03T00 04T00 [m] bill 4 confirmed 4 assumed 0 held 0 drift 0 ok"}, sayAll(got))
 	require.Equal(t, budget.Figures{Net: 15, Confirmed: 15}, got.Outside.Tokens)
+}
+
+// Reports of one's own need not name their source, but their unit.
+func TestReportOfOnesOwn(t *testing.T) {
+	d := newDesk(t)
+	d.settled("m", 1, 1)
+	day1 := Bucket{Unit: budget.TokenUnit, Start: nov1, End: nov2, Lines: []Line{used("m", 1, 1)}}
+	require.Equal(t, []string{"01T00 02T00 [m] bill 2 confirmed 2 assumed 0 held 0 drift 0 ok"}, sayAll(d.compare(Report{[]Bucket{{Start: nov2, End: nov3}, day1}}, late)))
+	day1.Unit = budget.RequestUnit
+	_, err := Compare(Report{[]Bucket{day1}}, none, late)
+	require.ErrorContains(t, err, "a bucket counts requests; tokens and cost can be compared")
+	_, err = Compare(Report{}, none, late)
+	require.ErrorIs(t, err, ErrFormat)
 }
 
 // Every token of the book is in a row or outside of all.

@@ -36,16 +36,20 @@ type modelCall struct {
 	state      budget.State   // once closed; zero where nothing can be said of its last attempt
 }
 
-const modelSkew = 30 * time.Second
+const (
+	modelSkew = 5 * time.Minute
+	modelLag  = 50 * time.Minute
+)
 
 // used draws what an attempt truly used, within its bound, and puts it on the
-// bill at some time of the attempt, by the provider's clock.
-func (m *truth) used(c *modelCall) budget.Usage {
+// bill at some time of the attempt, or after it if it was given up, by the
+// provider's clock.
+func (m *truth) used(c *modelCall, lag time.Duration) budget.Usage {
 	total := rapid.SampledFrom([]int64{0, c.each, rapid.Int64Range(0, c.each).Draw(m.t, "tokens")}).Draw(m.t, "used")
 	u := budget.Usage{Input: rapid.Int64Range(0, total).Draw(m.t, "input"), Why: "reported"}
 	u.Output = total - u.Input
 	u.Cached = rapid.Int64Range(0, u.Input).Draw(m.t, "cached")
-	from, to := c.began.Add(-modelSkew), m.now.Add(modelSkew)
+	from, to := c.began.Add(-modelSkew), m.now.Add(lag+modelSkew)
 	at := from.Add(time.Duration(rapid.Int64Range(0, int64(to.Sub(from))).Draw(m.t, "when")))
 	where := place{reportedAs[c.model], int(at.Sub(modelStart) / m.width)}
 	if m.bills[where] == nil {
@@ -63,7 +67,7 @@ var modelStart = nov1.Add(-2 * day)
 // reportedAs are names in the book, and in the report.
 var reportedAs = map[string]string{"gpt-4o": "gpt-4o-2024-08-06", "gpt-4o-2024-08-06": "gpt-4o-2024-08-06", "own": "text-embedding-3-small", "o4-mini": "o4-mini"}
 
-var modelOptions = Options{Skew: modelSkew, FinalAfter: -1, Aliases: map[string]string{"text-embedding-3-small": "own"}}
+var modelOptions = Options{Skew: modelSkew, Lag: modelLag, FinalAfter: -1, Aliases: map[string]string{"text-embedding-3-small": "own"}}
 
 // report is the provider's, of all time.
 func (m *truth) report() (r Report) {
@@ -112,7 +116,7 @@ func (m *truth) step() {
 		if rapid.Bool().Draw(m.t, "free") {
 			m.check(r.Extend(ctx, budget.NotBilled, "429"))
 		} else {
-			c.lost = append(c.lost, m.used(c))
+			c.lost = append(c.lost, m.used(c, modelLag))
 			m.check(r.Extend(ctx, budget.MaybeBilled, "timeout"))
 		}
 		c.began = m.now
@@ -129,10 +133,10 @@ func (m *truth) step() {
 			c.state = 0 // a settle that says nothing of the last attempt
 		}
 	case 6, 7:
-		c.lost = append(c.lost, m.used(c))
+		c.lost = append(c.lost, m.used(c, modelLag))
 		m.check(r.Close())
 	default:
-		m.settle(r, m.used(c))
+		m.settle(r, m.used(c, 0))
 	}
 }
 
@@ -148,7 +152,7 @@ func (m *truth) correct() {
 	case c.state == budget.StateRefunded: // it came back
 		_, err := r.Reclaim(ctx)
 		m.check(err)
-		c.lost = append(c.lost, m.used(c))
+		c.lost = append(c.lost, m.used(c, modelLag))
 		c.state = budget.StateSettled
 	case len(c.lost) > 0:
 		_, err := r.Adjust(ctx, budget.Evidence{Key: fmt.Sprint("seen ", len(c.lost)), Usage: c.lost[0]})
@@ -164,7 +168,7 @@ func TestApplyLeavesTheBill(t *testing.T) {
 		m.kill()
 		compare := func() Result {
 			o := modelOptions
-			o.Now = m.now.Add(day)
+			o.Now = m.now.Add(3 * day)
 			r := m.compare(m.report(), o)
 			var sum Amounts
 			for _, row := range r.Rows {
@@ -187,7 +191,7 @@ func TestApplyLeavesTheBill(t *testing.T) {
 			}
 		}
 		for _, c := range m.open { // their processes died
-			c.lost = append(c.lost, m.used(c))
+			c.lost = append(c.lost, m.used(c, modelLag))
 		}
 		m.pass()
 		m.kill()

@@ -46,10 +46,11 @@ type Report struct{ Buckets []Bucket }
 type Bucket struct {
 	// Source is the kind of report, such as "completions". The kinds that
 	// count one unit are added up, and must be about the same spans of time.
-	// Empty: an empty page, which does not say; it counts only if there are
-	// no others.
+	// Empty: it does not say. A bucket without lines that does not say counts
+	// only if none says.
 	Source string
-	// Unit is what the lines count: budget.TokenUnit or budget.CostUnit.
+	// Unit is what the lines count: budget.TokenUnit or budget.CostUnit. Zero
+	// is tokens where there are no lines.
 	Unit budget.Unit
 	// Start is in it, End is not.
 	Start, End time.Time
@@ -130,6 +131,9 @@ type bill struct {
 func (r *Report) bills() (bills []*bill, err error) {
 	by := map[budget.Unit]*bill{}
 	for _, b := range r.known() {
+		if b.Unit != budget.TokenUnit && b.Unit != budget.CostUnit {
+			return nil, fmt.Errorf("%w: a bucket counts %s; tokens and cost can be compared", ErrFormat, b.Unit)
+		}
 		if by[b.Unit] == nil {
 			by[b.Unit] = &bill{unit: b.Unit, models: map[string]bool{}}
 		}
@@ -147,16 +151,17 @@ func (r *Report) bills() (bills []*bill, err error) {
 	return bills, nil
 }
 
-// known leaves out buckets that do not say of what report they are, if there
-// are others.
+// known leaves out empty buckets that do not say of what report they are, if
+// others do.
 func (r *Report) known() []Bucket {
-	known := slices.DeleteFunc(slices.Clone(r.Buckets), func(b Bucket) bool { return b.Source == "" && len(b.Lines) == 0 })
-	if len(known) > 0 {
-		return known
+	known := slices.Clone(r.Buckets)
+	if slices.ContainsFunc(known, func(b Bucket) bool { return b.Source != "" }) {
+		known = slices.DeleteFunc(known, func(b Bucket) bool { return b.Source == "" && len(b.Lines) == 0 })
 	}
-	known = slices.Clone(r.Buckets)
 	for i := range known {
-		known[i].Unit = budget.TokenUnit
+		if b := &known[i]; b.Unit == 0 && len(b.Lines) == 0 {
+			b.Unit = budget.TokenUnit
+		}
 	}
 	return known
 }

@@ -96,7 +96,7 @@ func (u *ui) reconciled(r *reconcile.Result, applied *reconcile.Applied, o *reco
 		if row.Outside() {
 			outside++
 		}
-		if len(row.Blocked) > 0 && row.Unit == budget.TokenUnit {
+		if len(row.Blocked) > 0 && row.Unit == budget.TokenUnit && row.Book.Net > row.Book.Confirmed {
 			left++
 		}
 		if i < maxShown {

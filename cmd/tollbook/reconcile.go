@@ -23,7 +23,7 @@ type reconcileOptions struct {
 	usage      []string
 	aliases    []string
 	finalAfter time.Duration
-	skew       time.Duration
+	skew, lag  time.Duration
 	whole      bool
 	overrun    bool
 	apply      bool
@@ -70,7 +70,8 @@ while a run is on.`,
 	f.StringArrayVar(&o.usage, "usage", nil, "`file` with a report, or a page of one; - is stdin; may be given several times")
 	f.BoolVar(&o.apply, "apply", false, "book the difference in place of assumed figures")
 	f.DurationVar(&o.finalAfter, "final-after", time.Hour, "how long after its end a span of the report is final")
-	f.DurationVar(&o.skew, "skew", time.Minute, "by how much the provider's clock may differ, and how long it may work on a call that was given up")
+	f.DurationVar(&o.skew, "skew", 10*time.Second, "by how much the provider's clock may differ")
+	f.DurationVar(&o.lag, "lag", 10*time.Minute, "how long after a call was given up the provider may still bill it")
 	f.StringArrayVar(&o.aliases, "alias", nil, "`REPORT=BOOK`: a model's name in the report and in the book; may be given several times")
 	f.BoolVar(&o.whole, "whole", false, "the report is of all calls of the key, of every kind: a model it does not name was not billed")
 	f.BoolVar(&o.overrun, "overrun", false, "with --apply, book also what a bill has above the net, on an assumed call, as an overrun")
@@ -111,14 +112,12 @@ func (o *reconcileOptions) run(ctx context.Context, ui *ui, stdin io.Reader) err
 
 // options are the flags as package reconcile takes them.
 func (o *reconcileOptions) options() (reconcile.Options, error) {
-	options := reconcile.Options{FinalAfter: orNone(o.finalAfter), Skew: orNone(o.skew), Whole: o.whole, Overrun: o.overrun, Aliases: map[string]string{}}
+	options := reconcile.Options{FinalAfter: orNone(o.finalAfter), Skew: orNone(o.skew), Lag: orNone(o.lag), Whole: o.whole, Overrun: o.overrun, Aliases: map[string]string{}}
 	switch {
 	case len(o.usage) == 0:
 		return options, usageError("for example --usage usage.json; - reads stdin", "no --usage")
-	case o.finalAfter < 0:
-		return options, usageError("for example --final-after 2h", "--final-after is %v, expected a time from 0 on", o.finalAfter)
-	case o.skew < 0:
-		return options, usageError("for example --skew 5m", "--skew is %v, expected a time from 0 on", o.skew)
+	case min(o.finalAfter, o.skew, o.lag) < 0:
+		return options, usageError("", "--final-after is %v, --skew %v, --lag %v, expected times from 0 on", o.finalAfter, o.skew, o.lag)
 	case o.overrun && !o.apply:
 		return options, usageError("", "--overrun goes with --apply")
 	}
