@@ -138,7 +138,8 @@ type Entry struct {
 type Cap struct {
 	Kind      string // "tokens", "cost" or "requests"
 	Max       int64  // zero is zero
-	Unlimited bool   // the cap is lifted; Max says nothing
+	Told      int64  // percent of Max up to which its soft limits are told; zero is none
+	Unlimited bool   // the cap is lifted; Max and Told say nothing
 }
 
 // Opening is the content of an [Open] entry. The entry's own Change holds the

@@ -53,7 +53,7 @@ func parseForeign(line []byte, text string) (e Entry, err error) {
 		Why: w.Why, Ref: w.Ref, Evidence: w.Evidence, Prices: w.Prices, Named: w.Named, Carried: w.Carried,
 	}
 	if kind == Limit {
-		e.Cap = &Cap{Kind: w.Limit.Unit, Max: w.Limit.Max, Unlimited: w.Limit.Unlimited}
+		e.Cap = &Cap{Kind: w.Limit.Unit, Max: w.Limit.Max, Told: w.Limit.Told, Unlimited: w.Limit.Unlimited}
 	}
 	if kind == Open {
 		e.Opening = w.opening()
@@ -87,6 +87,7 @@ type wire struct {
 	Limit    struct {
 		Unit      string `json:"unit"`
 		Max       int64  `json:"max"`
+		Told      int64  `json:"told"`
 		Unlimited bool   `json:"unlimited"`
 	} `json:"limit"`
 	Format   int    `json:"format"`

@@ -41,7 +41,8 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 //	"tries"           integer
 //	"why" "ref" "evidence" "prices"                                     strings
 //	"named" "carried" true
-//	"limit"           ev limit only: {"unit" "max"} or {"unit" "unlimited":true}
+//	"limit"           ev limit only: {"unit" "max" "told"} or
+//	                  {"unit" "unlimited":true}
 //	"format" "book" "segment" "last_crc" "carries"              ev open only
 //	"balances"        ev open only: [{"scope" "amount" "cost" … "maybe"}, …]
 //	"past"            {"state" "opened" "each" "each_cost" "lost" "confirmed"
@@ -181,6 +182,7 @@ func appendCap(b []byte, c *Cap) []byte {
 	} else {
 		b = append(b, `,"max":`...)
 		b = strconv.AppendInt(b, c.Max, 10)
+		b = appendInt(b, `,"told":`, c.Told)
 	}
 	return append(b, '}')
 }

@@ -47,6 +47,9 @@ var golden = []struct {
 		`{"ev":"limit","rid":"","amount":0,"t":1,"limit":{"unit":"cost","unlimited":true},"prev":"00000000"`,
 		Entry{Kind: Limit, T: 1e6, Cap: &Cap{Kind: "cost", Unlimited: true}},
 	}, {
+		`{"ev":"limit","rid":"","amount":0,"t":1,"limit":{"unit":"requests","max":9007199254740992,"told":80},"prev":"00000000"`,
+		Entry{Kind: Limit, T: 1e6, Cap: &Cap{Kind: "requests", Max: 1 << 53, Told: 80}},
+	}, {
 		`{"ev":"open","rid":"","amount":9,"t":1,"seq":1,"format":1,"book":"b","segment":2,"last_crc":"0000abcd","carries":3,"balances":[{"scope":"x","amount":4,"cost":5,"requests":6,"confirmed":4},{"scope":"y"}],"prev":"0000abcd"`,
 		Entry{Kind: Open, Change: Change{Amount: 9}, T: 1e6, Seq: 1, Prev: 0xabcd, Opening: &Opening{Version: 1, Book: "b", Segment: 2, LastCRC: 0xabcd,
 			Carries: 3, Balances: []Balance{{Scope: "x", Change: Change{Amount: 4, Cost: 5, Requests: 6, Confirmed: 4}}, {Scope: "y"}}}},
@@ -162,7 +165,7 @@ func drawEntry(t *rapid.T) Entry {
 	case Limit:
 		e.Cap = &Cap{Kind: text.Draw(t, "unit"), Unlimited: rapid.Bool().Draw(t, "unlimited")}
 		if !e.Cap.Unlimited {
-			e.Cap.Max = number.Draw(t, "max")
+			e.Cap.Max, e.Cap.Told = number.Draw(t, "max"), number.Draw(t, "told")
 		}
 	case Carry:
 		e.Past = &Past{State: text.Draw(t, "state"), Opened: number.Draw(t, "opened"), Unsent: rapid.Bool().Draw(t, "unsent")}
@@ -293,6 +296,7 @@ func TestForeign(t *testing.T) {
 		{line: `{"ev":"settle","rid":"\u0041","amount":1,"t":1790000000.12345678}`,
 			want: Entry{Kind: Settle, RID: "A", Change: Change{Amount: 1}, T: 1790000000_123457}},
 		{line: `{"ev":"limit","rid":"","amount":0}`, want: Entry{Kind: Limit, Cap: &Cap{}}},
+		{line: `{"ev":"limit","rid":"","amount":0,"limit":{"told":80,"max":5,"unit":"tokens","window":"day"}}`, want: Entry{Kind: Limit, Cap: &Cap{Kind: "tokens", Max: 5, Told: 80}}},
 		{line: `{"ev":"reserve","amount":1,"t":1}`, bad: "no rid"},
 		{line: `{"ev":"reserve","rid":"r","t":1}`, bad: "no amount"},
 		{line: `{"rid":"r","amount":1}`, bad: "no ev"},

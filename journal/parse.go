@@ -161,6 +161,7 @@ func (p *parser) cap() *Cap {
 	if c.Unlimited = p.skip(`,"unlimited":true`); !c.Unlimited {
 		p.want(`,"max":`)
 		c.Max = p.integer()
+		c.Told = p.optional(p.has(`,"told":`))
 	}
 	p.want(`}`)
 	return c

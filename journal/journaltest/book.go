@@ -210,7 +210,7 @@ func samples() (entries []journal.Entry) {
 			if kind != journal.Limit {
 				e.Cap = nil
 			} else if e.Cap.Unlimited = len(entries)%2 == 0; e.Cap.Unlimited {
-				e.Cap.Max = 0 // says nothing
+				e.Cap.Max, e.Cap.Told = 0, 0 // say nothing
 			}
 			entries = append(entries, e)
 		}
