@@ -24,8 +24,10 @@ type account struct {
 }
 
 type capacity struct {
-	set bool
-	max int64
+	set  bool
+	told uint8 // percent up to which its soft limits are told
+	max  int64
+	next int64 // spent, the next one is reached
 }
 
 // known returns the account of a scope, if there is one. The same scope is often

@@ -76,6 +76,8 @@ type Book struct {
 	batchID   uuid.UUID // of the next batch
 	batches   uint64
 	space     space
+	unwatched bool        // of what is in the ledger, nobody looked which soft limits it reaches
+	news      []SoftLimit // that the batch in hand reaches
 	notBefore journal.Pos // of a rotation, after one that failed
 	inHand    []*op       // what the leader has to answer still
 	toLog     []closedOp  // of what has its answer
@@ -85,6 +87,7 @@ type Book struct {
 	finished  bool                   // nothing more is written
 	due       func(carried int) bool // of the journal, if it wants to rotate by itself
 
+	untold   untold
 	closing  sync.Once
 	closeErr error
 }
@@ -98,6 +101,7 @@ func (o option) apply(c *config) { o(c) }
 
 type config struct {
 	limits  []Limit
+	soft    softLimits
 	logger  *slog.Logger
 	observe func(journal.Entry)
 	pricer  Pricer
@@ -106,8 +110,8 @@ type config struct {
 	horizon time.Duration
 }
 
-// Logger lets the book tell a logger of overruns, orphans, refusals and
-// failures. It never logs what the caller's calls contain.
+// Logger lets the book tell a logger of overruns, orphans, refusals, failures
+// and (level Info) soft limits. It never logs what the caller's calls contain.
 func Logger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
 
 // Observe calls f with each entry once it is durable, in order, one at a time.
@@ -171,7 +175,8 @@ func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
 // New opens a book over a journal. If the journal has a method Close() error,
 // the book's Close calls it.
 func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
-	b := &Book{ctx: context.WithoutCancel(ctx), journal: j, ledger: newLedger(), batchID: uuid.New()}
+	b := &Book{ctx: context.WithoutCancel(ctx), journal: j, ledger: newLedger(), batchID: uuid.New(), unwatched: true}
+	b.soft.percents = defaultPercents
 	for _, o := range opts {
 		if o != nil {
 			o.apply(&b.config)
@@ -192,6 +197,13 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 		if err := l.check(); err != nil {
 			return nil, err
 		}
+	}
+	thresholds, err := b.config.thresholds()
+	if err != nil {
+		return nil, err
+	}
+	if b.soft.tell != nil || b.logger.Enabled(b.ctx, slog.LevelInfo) {
+		b.ledger.thresholds = thresholds
 	}
 	for e, err := range j.Entries(b.ctx, 0) {
 		if err == nil {
@@ -219,6 +231,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 // writer of a shared journal comes between, all is decided again on what is
 // there then: an orphan that its owner has closed meanwhile is none.
 func (b *Book) begin() error {
+	defer b.tellAll() // also of what is durable when more fails
 	err := b.takeOver()
 	for errors.Is(err, journal.ErrConflict) {
 		b.rollback()

@@ -87,7 +87,7 @@ func (l *ledger) snapshot(now, horizon int64) []journal.Entry {
 	carried := []journal.Entry{head}
 	for _, limit := range l.limits() {
 		carried = append(carried, journal.Entry{Kind: journal.Limit, T: now, Scope: limit.Scope, Carried: true,
-			Cap: &journal.Cap{Kind: limit.Unit.String(), Max: limit.Max}})
+			Cap: &journal.Cap{Kind: limit.Unit.String(), Max: limit.Max, Told: int64(l.accounts[limit.Scope].caps[limit.Unit].told)}})
 	}
 	for _, h := range l.openHolds() {
 		carried = append(carried, h.carriedReserve())

@@ -20,6 +20,7 @@ type world struct {
 	rng     *rand.Rand
 	disk    *machine
 	know    *knowledge
+	soft    tidings
 	clock   time.Time
 	segment int64 // SegmentBytes
 	crowd   int   // most calls that are made together
@@ -48,7 +49,7 @@ func newWorld(seed uint64) *world {
 // copy is the same world before the next process starts, with chance of its own.
 func (w *world) copy(seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	return &world{rng: rng, disk: &machine{mem: w.disk.mem.Kill(), rng: rng}, know: w.know.clone(),
+	return &world{rng: rng, disk: &machine{mem: w.disk.mem.Kill(), rng: rng}, know: w.know.clone(), soft: w.soft.clone(),
 		clock: w.clock, segment: w.segment, crowd: w.crowd, did: map[string]bool{}, trace: w.trace}
 }
 
@@ -93,7 +94,7 @@ func (w *world) open(policy budget.OrphanPolicy) bool {
 		return false
 	}
 	w.file = &heldBack{File: f}
-	b, err := budget.New(context.Background(), w.file, budget.OnOrphan(policy), budget.Clock(func() time.Time {
+	b, err := budget.New(context.Background(), w.file, budget.OnOrphan(policy), w.soft.hear(), budget.Clock(func() time.Time {
 		w.clock = w.clock.Add(time.Second)
 		return w.clock
 	}))
@@ -136,6 +137,7 @@ func (w *world) check() {
 		return // what is not durable may still be read
 	}
 	folded, audit := &fold{of: map[string]*told{}}, budget.NewAudit()
+	var history []journal.Entry
 	for e, err := range w.dir().History() {
 		if err == nil {
 			err = folded.add(&e)
@@ -144,12 +146,17 @@ func (w *world) check() {
 			fail("history: %v", err)
 		}
 		audit.Add(&e)
+		history = append(history, e)
 	}
 	if len(audit.Violations)+len(audit.MultiClosed) > 0 {
 		fail("audit: %v, closed twice: %v", audit.Violations, audit.MultiClosed)
 	}
 	if folded.opens > w.opens {
 		w.did["rotate"] = true
+	}
+	w.did["told"] = w.did["told"] || len(w.soft.told) > 0
+	if err := w.soft.compare(history); err != nil {
+		fail("%v", err)
 	}
 	report := w.book.Report()
 	if err := w.know.compare(folded, &report); err != nil {

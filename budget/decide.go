@@ -286,7 +286,7 @@ func (b *Book) setLimit(l Limit) error {
 		}
 		return nil
 	}
-	e := journal.Entry{Kind: journal.Limit, Scope: l.Scope, Cap: &journal.Cap{Kind: l.Unit.String(), Max: l.Max, Unlimited: l.Unlimited}}
+	e := journal.Entry{Kind: journal.Limit, Scope: l.Scope, Cap: &journal.Cap{Kind: l.Unit.String(), Max: l.Max, Told: int64(b.ledger.stillTold(l)), Unlimited: l.Unlimited}}
 	if l.Unlimited {
 		e.Cap.Max = 0
 	}

@@ -192,8 +192,14 @@ func (o *op) answer() {
 	}
 }
 
-// lead serves what was the queue, and hands over.
+// lead serves what was the queue, hands over, and tells then what there is to
+// tell.
 func (b *Book) lead(batch []*op) {
+	b.turn(batch)
+	b.tellAll()
+}
+
+func (b *Book) turn(batch []*op) {
 	defer b.handOver(batch)
 	b.serve(batch)
 }

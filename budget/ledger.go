@@ -18,6 +18,8 @@ type ledger struct {
 	numbered []*account // by account.number
 	recent   *account   // the one asked for last
 
+	thresholds []int // of soft limits, in percent; none where nobody is told
+
 	seed    maphash.Seed
 	rids    table            // every reservation that is known
 	holds   []*hold          // by place
@@ -75,7 +77,8 @@ type undo struct {
 	old  *hold    // whose rid a reserve took again, past the horizon
 	why  *int64   // reason that was counted as unknown
 	at   *account // limit
-	caps [RequestUnit + 1]capacity
+	unit Unit
+	cap  capacity // that it was
 }
 
 // fold applies one entry of a journal, for good.
@@ -138,9 +141,13 @@ func (l *ledger) limit(e *journal.Entry, u *undo) error {
 	if unit == 0 {
 		return fmt.Errorf("%w: limit line %d is on %q, which is no unit", ErrDamaged, e.Seq, e.Cap.Kind)
 	}
-	u.at = l.account(e.Scope)
-	u.caps = u.at.caps
-	u.at.caps[unit] = capacity{set: !e.Cap.Unlimited, max: e.Cap.Max}
+	if e.Cap.Told < 0 || e.Cap.Told > 100 {
+		return fmt.Errorf("%w: limit line %d says that %d %% are told", ErrDamaged, e.Seq, e.Cap.Told)
+	}
+	u.at, u.unit = l.account(e.Scope), unit
+	c := &u.at.caps[unit]
+	u.cap, *c = *c, capacity{set: !e.Cap.Unlimited, max: e.Cap.Max, told: uint8(e.Cap.Told)}
+	c.arm(l.thresholds)
 	l.note(e)
 	return nil
 }
@@ -274,7 +281,7 @@ func (l *ledger) undo(u *undo) {
 	l.last = u.last
 	switch u.kind {
 	case journal.Limit:
-		u.at.caps = u.caps
+		u.at.caps[u.unit] = u.cap
 	case journal.Reserve:
 		l.opened(u.h, -1)
 		take(u.h.account.path, u.h.sum)

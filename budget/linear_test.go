@@ -136,6 +136,7 @@ type history struct {
 	luck  *rand.Rand   // of the disk
 	fault atomic.Int64 // operations until one fails; 0: none
 
+	soft    []budget.SoftLimit
 	handles [shelfRIDs]atomic.Pointer[budget.Reservation] // of the book that is open
 
 	mu  sync.Mutex
@@ -202,6 +203,24 @@ func (h *history) run() {
 		h.call(book, sole, call{kind: toReceipt, rid: rid})
 	}
 	require.NoError(h.t, book.Close())
+	h.checkSoft()
+}
+
+// checkSoft compares what was told of soft limits with the journal; after a
+// crash something durable may not have been told.
+func (h *history) checkSoft() {
+	soft := newSoftFold(50, 80, 95)
+	var durable []budget.SoftLimit
+	for e, err := range (journal.Dir{Path: "book", FS: h.disk}).History() {
+		require.NoError(h.t, err)
+		told, err := soft.add(&e)
+		require.NoError(h.t, err)
+		durable = append(durable, told...)
+	}
+	require.NoError(h.t, soft.overdue())
+	if !h.faulty {
+		require.Equal(h.t, durable, h.soft)
+	}
 }
 
 // open opens the book, which is a call like others.
@@ -213,7 +232,7 @@ func (h *history) open() *budget.Book {
 	began := h.clock.Add(1)
 	j, err := journal.OpenFile("book", journal.FileOptions{SegmentBytes: 4096, FS: disk.Failing(h.disk, h.fails)})
 	require.NoError(h.t, err)
-	book, err := budget.New(h.t.Context(), j, budget.OnOrphan(policy))
+	book, err := budget.New(h.t.Context(), j, budget.OnOrphan(policy), budget.SoftLimits(func(s budget.SoftLimit) { h.soft = append(h.soft, s) }))
 	require.NoError(h.t, err)
 	h.add(sole, c, answer{is: isDone}, began)
 	for rid := range h.handles {

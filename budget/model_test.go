@@ -105,8 +105,9 @@ func TestModel(t *testing.T) {
 		ctx := context.Background()
 		j := newFlaky()
 		const limit = 1000
+		var told ear
 		open := func() *budget.Book {
-			b, err := budget.New(ctx, j, budget.Tokens(limit), budget.OnOrphan(budget.OrphanKeep))
+			b, err := budget.New(ctx, j, budget.Tokens(limit), budget.OnOrphan(budget.OrphanKeep), budget.SoftLimits(told.hear))
 			require.NoError(t, err)
 			return b
 		}
@@ -141,10 +142,16 @@ func TestModel(t *testing.T) {
 			want.Held = want.Net - want.Confirmed - want.Assumed
 			require.Equal(t, want, r.Tokens)
 			require.LessOrEqual(t, r.Tokens.Held, int64(limit))
-			audit := budget.NewAudit()
+			audit, soft := budget.NewAudit(), newSoftFold(50, 80, 95)
+			var durable []budget.SoftLimit
 			for _, e := range j.all {
 				audit.Add(&e)
+				more, err := soft.add(&e)
+				require.NoError(t, err)
+				durable = append(durable, more...)
 			}
+			require.Equal(t, durable, told.heard, "each threshold is told once, when it is durable")
+			require.NoError(t, soft.overdue())
 			require.Empty(t, audit.Violations)
 			require.Empty(t, audit.MultiClosed)
 			require.Equal(t, want.Net, audit.Net, "I3: the sum of the amounts is the counter")

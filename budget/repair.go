@@ -114,7 +114,7 @@ func (r *refold) raised(e *journal.Entry) (limits []journal.Entry) {
 	for _, at := range r.find(e.RID).account.path {
 		for u := TokenUnit; u <= RequestUnit; u++ {
 			if c := &at.caps[u]; c.set && u.of(e.Change) > 0 && u.of(at.sum) > c.max {
-				c.max = u.of(at.sum)
+				*c = capacity{set: true, max: u.of(at.sum)}
 				limits = append(limits, journal.Entry{Kind: journal.Limit, T: e.T, Scope: at.scope, Cap: &journal.Cap{Kind: u.String(), Max: c.max}})
 			}
 		}

@@ -68,6 +68,7 @@ type ScopeReport struct {
 type LimitReport struct {
 	Limit
 	Net, Held, Free int64
+	Told            int // percent of the highest soft limit told; zero is none
 }
 
 // OpenReservation is a reservation that is not closed yet.
@@ -140,9 +141,9 @@ func (l *ledger) report() Report {
 		}
 	}
 	for _, limit := range l.limits() {
-		c := l.accounts[limit.Scope].sum
-		net := limit.Unit.of(c)
-		r.Limits = append(r.Limits, LimitReport{Limit: limit, Net: net, Held: net - limit.Unit.spent(c), Free: limit.Max - net})
+		a := l.accounts[limit.Scope]
+		net := limit.Unit.of(a.sum)
+		r.Limits = append(r.Limits, LimitReport{Limit: limit, Net: net, Held: net - limit.Unit.spent(a.sum), Free: limit.Max - net, Told: int(a.caps[limit.Unit].told)})
 	}
 	for _, h := range l.openHolds() {
 		r.Open = append(r.Open, h.public())

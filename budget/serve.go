@@ -155,6 +155,9 @@ func (b *Book) mourn() {
 
 // commit makes the batch durable.
 func (b *Book) commit() error {
+	if err := b.tellSoft(); err != nil {
+		return err
+	}
 	if len(b.entries) == 0 {
 		b.ledger.rest()
 		return nil
@@ -170,6 +173,10 @@ func (b *Book) commit() error {
 	}
 	b.pos, b.undos, b.entries = pos, b.undos[:0], b.entries[:0]
 	b.ledger.rest()
+	if len(b.news) > 0 {
+		b.untold.add(b.news)
+		b.news = b.news[:0]
+	}
 	for i := range written {
 		if written[i].Kind == journal.Limit {
 			b.publishLimits()
@@ -184,7 +191,7 @@ func (b *Book) commit() error {
 func (b *Book) rollback() {
 	b.unapply(0)
 	b.ledger.rest()
-	b.entries = b.entries[:0]
+	b.entries, b.news = b.entries[:0], b.news[:0]
 }
 
 func (b *Book) unapply(to int) {
@@ -218,7 +225,7 @@ func (b *Book) catchUp() error {
 		return err
 	}
 	b.publishLimits()
-	b.freed = true
+	b.freed, b.unwatched = true, true
 	return nil
 }
 
