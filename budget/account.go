@@ -33,14 +33,25 @@ type capacity struct {
 // known returns the account of a scope, if there is one. The same scope is often
 // asked for again.
 func (l *ledger) known(scope string) *account {
-	if l.recent.scope == scope {
-		return l.recent
+	last := l.recent.at(scope)
+	if a := *last; a != nil && a.scope == scope {
+		return a
 	}
 	a := l.accounts[scope]
 	if a != nil {
-		l.recent = a
+		*last = a
 	}
 	return a
+}
+
+// recent keeps some of what was found by name, to be found again without a map.
+type recent[T any] [64]T
+
+func (r *recent[T]) at(name string) *T {
+	if name == "" {
+		return &r[0]
+	}
+	return &r[(16*len(name)+int(name[len(name)-1]))%len(r)]
 }
 
 // account returns the account of a scope, made where it is new.

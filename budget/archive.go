@@ -2,6 +2,8 @@ package budget
 
 import (
 	"encoding/binary"
+	"math/bits"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -28,8 +30,12 @@ type block struct {
 	seen   bool  // full when forget last came by
 }
 
-// blockBytes bounds a block, unless one record is longer.
-const blockBytes = 1 << 16
+// blockBytes bounds a block, unless one record is longer. With room for the one
+// that will not fit, it is what the heap gives.
+const (
+	blockBytes = 1<<16 - blockRoom
+	blockRoom  = 512
+)
 
 // The first byte of a record.
 const (
@@ -67,7 +73,7 @@ func (a *archive) add(h *life) ref {
 // nextBlock begins a block, with room for as much as the one before holds and
 // one more, so that most books have a small one.
 func (a *archive) nextBlock(base int64) *block {
-	room := len(a.blocks[a.filling].bytes) + 256
+	room := len(a.blocks[a.filling].bytes) + blockRoom
 	if n := len(a.free); n > 0 {
 		a.filling, a.free = a.free[n-1], a.free[:n-1]
 	} else {
@@ -143,23 +149,7 @@ func (h *life) pack(dst []byte, base int64) []byte {
 	} else {
 		dst = appendText(append(dst, 0), h.rid)
 	}
-	dst = binary.AppendUvarint(dst, uint64(h.account.number))
-	dst = binary.AppendVarint(dst, h.closed-base)
-	dst = binary.AppendVarint(dst, h.closed-h.opened)
-	var figures [figureCount]int64
-	h.figures(&figures)
-	which := uint64(0)
-	for i, n := range figures {
-		if n != 0 {
-			which |= 1 << i
-		}
-	}
-	dst = binary.AppendUvarint(dst, which)
-	for _, n := range figures {
-		if n != 0 {
-			dst = binary.AppendVarint(dst, n)
-		}
-	}
+	dst = h.packNumbers(dst, base)
 	if h.named {
 		dst[first] |= isNamed
 	}
@@ -185,6 +175,31 @@ func (h *life) pack(dst []byte, base int64) []byte {
 	}
 	return dst
 }
+
+// packNumbers appends all that is a number.
+func (h *life) packNumbers(dst []byte, base int64) []byte {
+	var figures [figureCount]int64
+	h.figures(&figures)
+	which := uint64(0)
+	for i, f := range figures {
+		if f != 0 {
+			which |= 1 << i
+		}
+	}
+	n := len(dst)
+	dst = slices.Grow(dst, numbersRoom)[:n+numbersRoom]
+	n += binary.PutUvarint(dst[n:], uint64(h.account.number))
+	n += binary.PutVarint(dst[n:], h.closed-base)
+	n += binary.PutVarint(dst[n:], h.closed-h.opened)
+	n += binary.PutUvarint(dst[n:], which)
+	for ; which != 0; which &= which - 1 {
+		n += binary.PutVarint(dst[n:], figures[bits.TrailingZeros64(which)])
+	}
+	return dst[:n]
+}
+
+// numbersRoom is what packNumbers takes at most.
+const numbersRoom = (4 + figureCount) * binary.MaxVarintLen64
 
 // unpack is the reverse of pack; n is how many bytes it took. The texts of a
 // plain one are lost.

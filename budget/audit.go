@@ -50,16 +50,18 @@ func NewAudit() *Audit {
 }
 
 // fetchAhead is how many entries AddAll looks up at a time.
-const fetchAhead = 16
+const fetchAhead = 64
 
 // AddAll is Add for each of entries, and quicker.
 func (a *Audit) AddAll(entries []journal.Entry) {
+	var hashes [fetchAhead]uint64
 	for some := range slices.Chunk(entries, fetchAhead) {
 		for i := range some {
-			a.fetched ^= a.ledger.rids.fetch(a.ledger.hash(some[i].RID))
+			hashes[i] = a.ledger.hash(some[i].RID)
 		}
+		a.fetched ^= a.ledger.rids.fetch(hashes[:len(some)])
 		for i := range some {
-			a.Add(&some[i])
+			a.add(hashes[i], &some[i])
 		}
 	}
 }
@@ -67,7 +69,10 @@ func (a *Audit) AddAll(entries []journal.Entry) {
 // Add folds the next entry, which stays the caller's: nothing of it is kept, its
 // strings neither. Opening and carried lines count only in the first segment; in
 // later ones they are checked against the fold.
-func (a *Audit) Add(e *journal.Entry) {
+func (a *Audit) Add(e *journal.Entry) { a.add(a.ledger.hash(e.RID), e) }
+
+// add is Add where the hash of the rid is known.
+func (a *Audit) add(hash uint64, e *journal.Entry) {
 	a.Line++
 	a.ledger.seq = max(a.ledger.seq, e.Seq)
 	if a.ledger.segments > 0 && e.Kind == journal.Open || a.ledger.segments > 1 && e.Carried {
@@ -80,14 +85,14 @@ func (a *Audit) Add(e *journal.Entry) {
 	if e.Seq != 0 && !e.Carried && e.T < a.ledger.last {
 		a.violation(e, fmt.Errorf("time goes back by %d microseconds", a.ledger.last-e.T))
 	}
-	h := a.ledger.find(e.RID)
+	h := a.ledger.hashed(hash, e.RID)
 	if e.Seq == 0 && e.Prev == 0 { // a foreign ledger tells amounts only
 		e = complete(*e, h)
 	}
 	if e.Kind == journal.Settle || e.Kind == journal.Refund {
 		a.close(e, h)
 	}
-	if err := a.ledger.apply(h, e, &a.undo); err != nil {
+	if err := a.ledger.apply(hash, h, e, &a.undo); err != nil {
 		a.violation(e, err)
 	} else if h = a.undo.h; h != nil {
 		a.checkPath(e, h)
@@ -97,11 +102,12 @@ func (a *Audit) Add(e *journal.Entry) {
 }
 
 func (a *Audit) count(e *journal.Entry) {
-	net := journal.Change{Amount: a.Net}
-	if err := net.Add(&e.Change); err != nil {
-		a.violation(e, err)
+	net := a.Net + e.Amount
+	if (a.Net < net) != (e.Amount > 0) {
+		a.violation(e, journal.ErrOverflow)
+		net = a.Net
 	}
-	a.Net = net.Amount
+	a.Net = net
 	switch e.Kind {
 	case journal.Reserve:
 		a.Reserves++
@@ -158,14 +164,15 @@ func (a *Audit) checkPath(e *journal.Entry, h *hold) {
 	if h.state == StateSettled && h.sum.Amount != h.sum.Confirmed+h.sum.Assumed {
 		a.violation(e, fmt.Errorf("reservation %q is settled with %d confirmed and %d assumed, and %d in the net", h.rid, h.sum.Confirmed, h.sum.Assumed, h.sum.Amount))
 	}
+	admits := (e.Kind == journal.Reserve || e.Kind == journal.Extend) && !e.Carried
 	for _, at := range h.account.path {
 		c := &at.sum
 		held := c.Amount - c.Confirmed - c.Assumed
-		if (held < 0 || c.Confirmed < 0 || c.Assumed < 0 || c.Cost-c.ConfirmedCost-c.AssumedCost < 0) && !a.failed[at.scope] {
+		if held|c.Confirmed|c.Assumed|(c.Cost-c.ConfirmedCost-c.AssumedCost) < 0 && !a.failed[at.scope] {
 			a.failed[at.scope] = true
 			a.violation(e, fmt.Errorf("scope %q: confirmed %d, assumed %d, held %d: none of these can be negative", at.scope, c.Confirmed, c.Assumed, held))
 		}
-		if e.Kind != journal.Reserve && e.Kind != journal.Extend || e.Carried {
+		if !admits {
 			continue
 		}
 		for u := TokenUnit; u <= RequestUnit; u++ {

@@ -171,7 +171,7 @@ func (h *life) carry() journal.Entry {
 }
 
 // carry folds such a line.
-func (l *ledger) carry(known *hold, e *journal.Entry, u *undo) error {
+func (l *ledger) carry(hash uint64, known *hold, e *journal.Entry, u *undo) error {
 	p := e.Past
 	if p == nil || parseState(p.State) <= StateOpen {
 		return fmt.Errorf("%w: carry line %d of %q names no closed state", ErrDamaged, e.Seq, e.RID)
@@ -183,7 +183,7 @@ func (l *ledger) carry(known *hold, e *journal.Entry, u *undo) error {
 	for i := range proofs {
 		proofs[i].Key = l.own(proofs[i].Key)
 	}
-	u.h = &hold{hash: l.hash(e.RID), life: life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named,
+	u.h = &hold{hash: hash, life: life{rid: l.own(e.RID), key: l.own(e.Key), model: l.name(e.Model), prices: l.name(e.Prices), named: e.Named,
 		account: l.account(e.Scope), opened: p.Opened, each: p.Each, eachCost: p.EachCost, standing: standing{state: parseState(p.State),
 			closed: e.T, lost: p.Lost, tries: e.Tries,
 			sum: journal.Change{Amount: p.Confirmed + p.Assumed, Cost: p.ConfirmedCost + p.AssumedCost, Confirmed: p.Confirmed,

@@ -152,11 +152,13 @@ func (b *Book) applyFrom(i int, h *hold) error {
 		if h != nil {
 			e.RID = h.rid
 		}
+		hash := uint64(0)
 		if h == nil && e.RID != "" {
-			h = b.ledger.find(e.RID)
+			hash = b.ledger.hash(e.RID)
+			h = b.ledger.hashed(hash, e.RID)
 		}
 		b.undos = slices.Grow(b.undos, 1)[:len(b.undos)+1]
-		if err := b.ledger.apply(h, e, &b.undos[len(b.undos)-1]); err != nil {
+		if err := b.ledger.apply(hash, h, e, &b.undos[len(b.undos)-1]); err != nil {
 			b.undos = b.undos[:len(b.undos)-1]
 			b.unapply(undone)
 			b.entries = b.entries[:i]

@@ -27,8 +27,10 @@ func (l *ledger) hash(rid string) uint64 { return maphash.String(l.seed, rid) }
 
 // find returns the reservation of a rid, or nil: a hold, or a copy of what was
 // put away.
-func (l *ledger) find(rid string) *hold {
-	hash := l.hash(rid)
+func (l *ledger) find(rid string) *hold { return l.hashed(l.hash(rid), rid) }
+
+// hashed is find where the hash of the rid is known.
+func (l *ledger) hashed(hash uint64, rid string) *hold {
 	r := l.rids.find(hash, func(r ref) bool {
 		if r.isHold() {
 			return l.holds[r.index()].rid == rid
@@ -64,17 +66,17 @@ func (l *ledger) place() (ref, *hold) {
 
 // enter returns a blank hold for a new reservation. The rid may be that
 // of one past the horizon.
-func (l *ledger) enter(rid string, old *hold) *hold {
+func (l *ledger) enter(hash uint64, old *hold) *hold {
 	r, h := l.place()
 	if h == nil {
 		h = &hold{at: r}
 		l.holds[r.index()] = h
 	}
-	if h.hash = l.hash(rid); old == nil {
-		l.rids.put(h.hash, r)
+	if h.hash = hash; old == nil {
+		l.rids.put(hash, r)
 		return h
 	}
-	l.rids.replace(h.hash, old.at, r)
+	l.rids.replace(hash, old.at, r)
 	l.closed.setGone(old, true)
 	return h
 }

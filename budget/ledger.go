@@ -16,7 +16,7 @@ type ledger struct {
 	root     *account
 	accounts map[string]*account
 	numbered []*account // by account.number
-	recent   *account   // the one asked for last
+	recent   recent[*account]
 
 	thresholds []int // of soft limits, in percent; none where nobody is told
 
@@ -30,7 +30,9 @@ type ledger struct {
 	open    hold             // head of the ring of the open ones
 
 	guarded  bool              // entries come from the guard, and their strings stay; else what is kept is copied
+	texts    strings.Builder   // the newest of these copies
 	names    map[string]string // copies of what is named again and again: models, price tables
+	named    recent[string]
 	book     string
 	unused   undo   // room for what is never taken back
 	segments int    // open lines seen; from the second on, carried lines repeat what is known
@@ -62,7 +64,7 @@ const minHorizon = 14 * 24 * time.Hour
 func newLedger() *ledger {
 	root := &account{}
 	root.path = []*account{root}
-	l := &ledger{root: root, accounts: map[string]*account{"": root}, numbered: []*account{root}, recent: root, seed: maphash.MakeSeed(), keys: map[string]*hold{},
+	l := &ledger{root: root, accounts: map[string]*account{"": root}, numbered: []*account{root}, seed: maphash.MakeSeed(), keys: map[string]*hold{},
 		names: map[string]string{}, stats: stats{unknown: map[string]*int64{}}}
 	l.open.prev, l.open.next = &l.open, &l.open
 	return l
@@ -84,16 +86,21 @@ type undo struct {
 // fold applies one entry of a journal, for good.
 func (l *ledger) fold(e *journal.Entry) error {
 	l.seq = max(l.seq, e.Seq)
-	err := l.apply(l.find(e.RID), e, &l.unused)
+	hash := l.hash(e.RID)
+	err := l.apply(hash, l.hashed(hash, e.RID), e, &l.unused)
 	l.rest()
 	return err
 }
 
 // apply applies one entry to the ledger, where h is what it knows of the entry's
-// rid, and fills u with the way back. Either the entry is applied whole, or the
-// ledger is as it was and the error says what about the entry cannot be.
-func (l *ledger) apply(h *hold, e *journal.Entry, u *undo) error {
+// rid and, where that is nothing, hash is that of the rid; and fills u with the
+// way back. Either the entry is applied whole, or the ledger is as it was and the
+// error says what about the entry cannot be.
+func (l *ledger) apply(hash uint64, h *hold, e *journal.Entry, u *undo) error {
 	u.kind, u.last, u.h, u.old, u.why = e.Kind, l.last, nil, nil, nil
+	if h != nil {
+		hash = h.hash
+	}
 	if e.Carried && l.segments > 1 {
 		u.kind = journal.Seal // nothing to take back
 		return nil
@@ -106,9 +113,9 @@ func (l *ledger) apply(h *hold, e *journal.Entry, u *undo) error {
 	case journal.Limit:
 		return l.limit(e, u)
 	case journal.Carry:
-		return l.carry(h, e, u)
+		return l.carry(hash, h, e, u)
 	case journal.Reserve:
-		return l.reserve(h, e, u)
+		return l.reserve(hash, h, e, u)
 	case journal.Extend, journal.Settle, journal.Refund, journal.Reclaim, journal.Adjust:
 		return l.change(h, e, u)
 	}
@@ -154,7 +161,7 @@ func (l *ledger) limit(e *journal.Entry, u *undo) error {
 
 // reserve folds a reserve line, also a carried one. Its rid may be one that was
 // used before, past the horizon.
-func (l *ledger) reserve(old *hold, e *journal.Entry, u *undo) error {
+func (l *ledger) reserve(hash uint64, old *hold, e *journal.Entry, u *undo) error {
 	if old != nil && !old.forgettable(e.T-minHorizon.Microseconds()) {
 		return fmt.Errorf("%w: reservation %q is reserved again while %s", ErrDamaged, e.RID, old.state)
 	}
@@ -169,7 +176,7 @@ func (l *ledger) reserve(old *hold, e *journal.Entry, u *undo) error {
 	if err := account.add(&e.Change); err != nil {
 		return err
 	}
-	h := l.enter(e.RID, old)
+	h := l.enter(hash, old)
 	h.rid, h.key, h.model, h.prices = l.own(e.RID), l.own(e.Key), l.name(e.Model), l.name(e.Prices)
 	h.named, h.account, h.opened, h.each, h.eachCost = e.Named, account, e.T, each, eachCost
 	h.state, h.lost, h.tries, h.sum = StateOpen, lost, tries, e.Change
@@ -247,8 +254,18 @@ func (l *ledger) own(s string) string {
 	if l.guarded || s == "" {
 		return s
 	}
-	return strings.Clone(s)
+	if l.texts.Cap()-l.texts.Len() < len(s) {
+		l.texts = strings.Builder{}
+		l.texts.Grow(max(textsEach, len(s)))
+	}
+	from := l.texts.Len()
+	l.texts.WriteString(s)
+	return l.texts.String()[from:]
 }
+
+// textsEach is how many bytes are taken from the heap for several texts at once.
+// One that stays keeps its neighbours.
+const textsEach = 512
 
 // maxNames bounds the names that are remembered for their copies, and the reasons
 // that are counted.
@@ -259,6 +276,10 @@ func (l *ledger) name(s string) string {
 	if l.guarded || s == "" {
 		return s
 	}
+	last := l.named.at(s)
+	if *last == s {
+		return *last
+	}
 	name, ok := l.names[s]
 	if !ok {
 		if len(l.names) >= maxNames {
@@ -267,6 +288,7 @@ func (l *ledger) name(s string) string {
 		name = strings.Clone(s)
 		l.names[name] = name
 	}
+	*last = name
 	return name
 }
 

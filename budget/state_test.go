@@ -17,7 +17,7 @@ func made(t *testing.T, state string) *hold {
 	t.Helper()
 	l := newLedger()
 	reserve := journal.Entry{Kind: journal.Reserve, RID: "r", T: 1, Change: journal.Change{Amount: 100, Requests: 1}}
-	err := l.apply(nil, &reserve, new(undo))
+	err := l.apply(l.hash(reserve.RID), nil, &reserve, new(undo))
 	require.NoError(t, err)
 	h := l.find("r")
 	do := func(entries []journal.Entry, err error) {
@@ -25,7 +25,7 @@ func made(t *testing.T, state string) *hold {
 		require.NoError(t, err)
 		for _, e := range entries {
 			e.RID, e.T = "r", 2
-			err := l.apply(h, &e, new(undo))
+			err := l.apply(h.hash, h, &e, new(undo))
 			require.NoError(t, err)
 		}
 	}
