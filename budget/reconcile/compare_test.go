@@ -201,6 +201,22 @@ func TestReportOfOnesOwn(t *testing.T) {
 	require.ErrorIs(t, err, ErrFormat)
 }
 
+// When the last attempt of a call began is pruned, too: it was before the
+// segment that is left.
+func TestPrunedExtends(t *testing.T) {
+	d := newDesk(t)
+	r := d.reserve("m", 10)
+	d.at(nov1.AddDate(0, 0, 3))
+	require.NoError(t, r.Extend(context.Background(), budget.NotBilled, "429"))
+	d.at(nov1.AddDate(0, 0, 4)).kill()
+	d.kill()
+	_, err := journal.Dir{Path: "book", FS: d.mem}.Prune(time.UnixMicro(math.MaxInt64))
+	require.NoError(t, err)
+	d.at(nov1.AddDate(0, 0, 4).Add(time.Hour)).settle(d.book.Reservation(r.RID()), budget.Usage{Input: 3})
+	got := d.compare(usageOf(day, nil, nil, nil, []Line{used("m", 3, 0)}, nil), late)
+	require.Equal(t, []string{"01T00 06T00 [m] bill 3 confirmed 3 assumed 0 held 0 drift 0 ok"}, sayAll(got))
+}
+
 // Every token of the book is in a row or outside of all.
 func TestNothingIsLost(t *testing.T) {
 	d := newDesk(t)

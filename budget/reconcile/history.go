@@ -46,6 +46,7 @@ type history struct {
 	book    string
 	segment int64          // the newest seen
 	opens   int            // open lines seen
+	begun   int64          // time of the last of them
 	since   int64          // all that was closed from here on is known
 	unknown journal.Change // what was closed before, and is not known call by call
 }
@@ -75,7 +76,11 @@ func (h *history) add(e *journal.Entry) error {
 				return err
 			}
 		}
-		h.enter(e, budget.StateOpen, e.T, e.T)
+		last := e.T
+		if e.Carried && e.Past != nil {
+			last = h.begun // when it was extended is pruned
+		}
+		h.enter(e, budget.StateOpen, e.T, last)
 		return nil
 	case e.Kind == journal.Carry && e.Past != nil:
 		return h.carry(e)
@@ -109,7 +114,7 @@ func (h *history) open(e *journal.Entry) error {
 			delete(h.calls, rid)
 		}
 	}
-	h.segment = e.Opening.Segment
+	h.segment, h.begun = e.Opening.Segment, e.T
 	return nil
 }
 

@@ -63,21 +63,22 @@ func (o object) must(name string) int64 {
 // money is an amount in picodollars, written as a number or a string of units
 // of 10^scale picodollars.
 func (o object) money(name string, scale int) int64 {
-	text := ""
-	switch v := o.members[name].(type) {
-	case json.Number:
-		text = v.String()
-	case string:
-		text = v
-	default:
-		o.fail(name, "it is no amount")
-		return 0
-	}
-	n, err := parseMoney(text, scale)
+	n, err := parseMoney(o.literal(name), scale)
 	if err != nil {
 		o.fail(name, "%v", err)
 	}
 	return n
+}
+
+// literal is what stands in a number or a string; of all else, nothing.
+func (o object) literal(name string) string {
+	switch v := o.members[name].(type) {
+	case json.Number:
+		return v.String()
+	case string:
+		return v
+	}
+	return ""
 }
 
 // text is a string; null and nothing are empty.
@@ -103,14 +104,7 @@ func (o object) model() string {
 
 // time is a moment, as Unix seconds or in RFC 3339.
 func (o object) time(name string) time.Time {
-	text := ""
-	switch v := o.members[name].(type) {
-	case json.Number:
-		text = v.String()
-	case string:
-		text = v
-	}
-	t, err := parseTime(text)
+	t, err := parseTime(o.literal(name))
 	if err != nil {
 		o.fail(name, "%v", err)
 	}

@@ -90,7 +90,7 @@ func (u *ui) reconciled(r *reconcile.Result, applied *reconcile.Applied, o *reco
 	} else {
 		u.reconcileTable(r)
 	}
-	outside, left, hints := 0, 0, newHints()
+	outside, left, said, hints := 0, 0, 0, newHints()
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		if row.Outside() {
@@ -99,12 +99,15 @@ func (u *ui) reconciled(r *reconcile.Result, applied *reconcile.Applied, o *reco
 		if len(row.Blocked) > 0 && row.Unit == budget.TokenUnit && row.Book.Net > row.Book.Confirmed {
 			left++
 		}
-		if i < maxShown {
+		if row.Verdict == reconcile.OK || row.Verdict == reconcile.Inside && (row.Unit == budget.CostUnit || len(row.Blocked) == 0) {
+			continue
+		}
+		if said++; said <= maxShown {
 			u.sayRow(row, hints, applied != nil)
 		}
 	}
-	if more := len(r.Rows) - maxShown; more > 0 {
-		u.say("of %d more rows nothing is said here; --json has them all", more)
+	if more := said - maxShown; more > 0 {
+		u.say("and %s more of which there is something to say; --json tells all", count(int64(more), "row"))
 	}
 	if len(r.Rows) == 0 {
 		u.say("the report bills nothing, and the book has no call in the time that it covers")

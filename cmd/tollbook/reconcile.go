@@ -203,7 +203,7 @@ func (o *reconcileOptions) book(ctx context.Context, report reconcile.Report, op
 		return result, applied, err
 	}
 	if applied, err = reconcile.Apply(ctx, book, result); err != nil {
-		return result, applied, err
+		return result, applied, &exitError{Code: exitCode(err), Err: err, Hint: "run the same command again; what is booked stays, and the rest gets the same figures"}
 	}
 	if result, err = o.compare(report, options); err != nil {
 		return result, applied, err
