@@ -22,6 +22,7 @@ type reconcileOptions struct {
 	state      string
 	usage      []string
 	aliases    []string
+	prices     string
 	finalAfter time.Duration
 	skew, lag  time.Duration
 	whole      bool
@@ -75,6 +76,7 @@ while a run is on.`,
 	f.StringArrayVar(&o.aliases, "alias", nil, "`REPORT=BOOK`: a model's name in the report and in the book; may be given several times")
 	f.BoolVar(&o.whole, "whole", false, "the report is of all calls of the key, of every kind: a model it does not name was not billed")
 	f.BoolVar(&o.overrun, "overrun", false, "with --apply, book also what a bill has above the net, on an assumed call, as an overrun")
+	f.StringVar(&o.prices, "prices", "", "with --apply, `file` with prices of your own, as run takes it")
 	jsonFlag(cmd, &o.asJSON)
 	return cmd
 }
@@ -103,7 +105,11 @@ func (o *reconcileOptions) run(ctx context.Context, ui *ui, stdin io.Reader) err
 		}
 		return errors.Join(ui.reconciled(&result, nil, o), pinErr, pin.witness(o.state, &balance))
 	}
-	result, applied, err := o.book(ctx, report, options)
+	prices, err := priceTable(o.prices)
+	if err != nil {
+		return err
+	}
+	result, applied, err := o.book(ctx, report, options, prices)
 	if err != nil {
 		return err
 	}
@@ -118,8 +124,8 @@ func (o *reconcileOptions) options() (reconcile.Options, error) {
 		return options, usageError("for example --usage usage.json; - reads stdin", "no --usage")
 	case min(o.finalAfter, o.skew, o.lag) < 0:
 		return options, usageError("", "--final-after is %v, --skew %v, --lag %v, expected times from 0 on", o.finalAfter, o.skew, o.lag)
-	case o.overrun && !o.apply:
-		return options, usageError("", "--overrun goes with --apply")
+	case (o.overrun || o.prices != "") && !o.apply:
+		return options, usageError("", "--overrun and --prices go with --apply")
 	}
 	for _, text := range o.aliases {
 		reported, booked, ok := strings.Cut(text, "=")
@@ -183,14 +189,14 @@ func (o *reconcileOptions) compare(report reconcile.Report, options reconcile.Op
 
 // book applies the report, and compares again. Reservations that were left open
 // stay so: whether they were billed is for their run to say.
-func (o *reconcileOptions) book(ctx context.Context, report reconcile.Report, options reconcile.Options) (result reconcile.Result, applied reconcile.Applied, err error) {
+func (o *reconcileOptions) book(ctx context.Context, report reconcile.Report, options reconcile.Options, prices *price.Table) (result reconcile.Result, applied reconcile.Applied, err error) {
 	if _, err := foldBook(o.state); err != nil { // opening makes a book where there is none
 		return result, applied, err
 	}
 	if err := checkBook(o.state); err != nil {
 		return result, applied, err
 	}
-	book, err := budget.Open(ctx, bookOf(o.state), budget.OnOrphan(budget.OrphanKeep), budget.Prices(price.Default()))
+	book, err := budget.Open(ctx, bookOf(o.state), budget.OnOrphan(budget.OrphanKeep), budget.Prices(prices))
 	if err != nil {
 		return result, applied, openError(o.state, err)
 	}

@@ -228,7 +228,7 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 		return &exitError{Code: exitUsage, Err: err}
 	}
 	defer in.Close()
-	prices, err := o.table()
+	prices, err := priceTable(o.prices)
 	if err != nil {
 		return err
 	}
@@ -262,12 +262,12 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 	return o.execute(ctx, ui, in, provider, pin, append(limitOptions(limits), budget.Prices(prices)))
 }
 
-// table is what calls are priced by.
-func (o *runOptions) table() (*price.Table, error) {
-	if o.prices == "" {
+// priceTable is what calls are priced by, where --prices names a file or none.
+func priceTable(file string) (*price.Table, error) {
+	if file == "" {
 		return price.Default(), nil
 	}
-	own, err := price.ReadFile(o.prices)
+	own, err := price.ReadFile(file)
 	if err != nil {
 		return nil, usageError("", "--prices: %w", err)
 	}
