@@ -33,7 +33,7 @@ func IsDenied(err error) bool {
 // IsPause reports whether err says that nothing is wrong with the call and that
 // going on now is of no use: the budget is used up, or busy for longer than
 // the call was to wait; the book cannot write; a quota, a spend limit or an
-// account is used up; a wait would be too long. It knows the errors of this
+// account is used up; a host fails again and again; a wait would be too long. It knows the errors of this
 // package, of budget and of retry, and what SDKs make of them, through any
 // wrapping; also a provider's own answer that says so.
 func IsPause(err error) bool {

@@ -37,12 +37,28 @@ func (c *call) attempt(ctx context.Context, _ int) (*http.Response, error) {
 // errNoUsageOption is a refusal that only our own addition brought about.
 var errNoUsageOption = errors.New("middleware: the provider does not know include_usage")
 
-// exchange sends body and finds out what became of it; withUsage tells that it
-// asks for usage on our own account.
+// exchange sends body, unless the host is in trouble by now, and finds out what
+// became of it; withUsage tells that it asks for usage on our own account.
 func (c *call) exchange(body []byte, withUsage bool) (*http.Response, error) {
-	x := c.guard.send(c.req, body)
+	if err := c.admit(); err != nil {
+		return nil, err
+	}
+	resp, err := c.judged(c.guard.send(c.req, body), withUsage)
+	if c.streamed {
+		return resp, err // its end will tell
+	}
+	c.circuit.saw(c.last.health, c.probe)
+	c.probe = false
+	return resp, err
+}
+
+// judged finds out what became of an attempt.
+func (c *call) judged(x *exchange, withUsage bool) (*http.Response, error) {
 	if x.err != nil {
 		c.last = result{outcome: x.outcome(), why: c.reason(x.err, "no answer")}
+		if c.last.outcome == budget.MaybeBilled {
+			c.last.health = c.blame()
+		}
 		return nil, x.err
 	}
 	c.x = x
@@ -51,7 +67,7 @@ func (c *call) exchange(body []byte, withUsage bool) (*http.Response, error) {
 		return x.resp, c.refused(x, withUsage)
 	case status >= 300:
 		// Whoever follows the redirect makes a call of its own.
-		c.last = result{outcome: budget.NotBilled, why: statusWord(status, "")}
+		c.last = result{outcome: budget.NotBilled, why: statusWord(status, ""), health: healthy}
 	case status < 200:
 		c.last = result{why: statusWord(status, "")}
 	case c.meter.Streams(c.bound, x.resp.Header):
@@ -69,9 +85,12 @@ func (c *call) refused(x *exchange, withUsage bool) error {
 	// and a meter takes a cut body for one it does not understand.
 	body, _ := x.keep(meter.MaxRefusalBytes)
 	f := c.meter.Refused(resp.StatusCode, resp.Header, body)
-	c.last = result{why: statusWord(resp.StatusCode, f.Code), usage: budget.Usage{Ref: meter.Ref(resp.Header)}}
-	if f.Unbilled {
+	c.last = result{why: statusWord(resp.StatusCode, f.Code), usage: budget.Usage{Ref: meter.Ref(resp.Header)}, health: healthy}
+	switch {
+	case f.Unbilled:
 		c.last.outcome = budget.NotBilled
+	case resp.StatusCode >= 500, resp.StatusCode == http.StatusRequestTimeout:
+		c.last.health = ailing
 	}
 	failure, _ := retry.CheckStatus(resp.StatusCode, resp.Header).(*retry.StatusError)
 	if at := time.Now().Add(f.RetryAfter); f.RetryAfter > 0 && at.After(failure.At) {
@@ -92,7 +111,7 @@ func (c *call) whole(x *exchange, withUsage bool) error {
 	ref := meter.Ref(x.resp.Header)
 	body, err := x.keep(maxAnswer)
 	if errors.Is(err, errMore) {
-		c.last = result{usage: budget.Usage{Ref: ref, Why: meter.Unreadable}}
+		c.last = result{usage: budget.Usage{Ref: ref, Why: meter.Unreadable}, health: healthy}
 		c.warnUnknown(meter.Unreadable)
 		return nil
 	}
@@ -104,6 +123,9 @@ func (c *call) whole(x *exchange, withUsage bool) error {
 	switch {
 	case err != nil:
 		c.last.why = c.reason(err, "cut answer")
+		if c.last.health == ailing {
+			c.last.health = c.blame()
+		}
 		if !c.last.usage.Known() {
 			c.last.usage.Why = c.last.why
 		}
@@ -121,7 +143,7 @@ func (c *call) whole(x *exchange, withUsage bool) error {
 func (c *call) stream(x *exchange, withUsage bool) {
 	c.streamed = true
 	h := x.resp.Header
-	s := &stream{call: c, x: x, ref: meter.Ref(h), watch: c.meter.Watch(c.bound, h, withUsage)}
+	s := &stream{call: c, x: x, probe: c.probe, ref: meter.Ref(h), watch: c.meter.Watch(c.bound, h, withUsage)}
 	if withUsage { // and so some bytes may be taken out
 		x.resp.ContentLength = -1
 		h.Del("Content-Length")
@@ -149,4 +171,13 @@ func (c *call) reason(err error, word string) string {
 		return "timeout"
 	}
 	return word
+}
+
+// blame is ailing, unless the caller broke the attempt off. Its deadline is a
+// time-out like any other.
+func (c *call) blame() health {
+	if errors.Is(c.req.Context().Err(), context.Canceled) {
+		return unclear
+	}
+	return ailing
 }

@@ -24,6 +24,7 @@ type result struct {
 	outcome budget.Outcome // the zero one may have been billed
 	usage   budget.Usage   // of one that may have been
 	why     string         // a word or two for the book
+	health  health         // what it tells of the host
 }
 
 // finished is the result of an answer that said its last word about usage, or
@@ -33,13 +34,24 @@ func finished(r meter.Reading, ref string) result {
 	if ref != "" {
 		u.Ref = ref
 	}
-	return result{usage: u}
+	res := result{usage: u, health: ailing}
+	if r.Final || (r.Failure == nil && (r.Finished || r.Stopped)) {
+		res.health = healthy
+	}
+	return res
 }
 
 // streamEnd is the result of a stream: aborted, cut, or with output behind the
 // last usage, its usage is only what it used at least.
 func (c *call) streamEnd(r meter.Reading, ref string, aborted bool) result {
 	res := finished(r, ref)
+	switch {
+	case res.health == healthy:
+	case aborted && c.req.Context().Err() == nil: // by Close
+		res.health = unclear
+	default:
+		res.health = c.blame()
+	}
 	if r.Final || (r.Finished && !r.Usage.Known()) {
 		return res
 	}

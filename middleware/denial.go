@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -19,6 +20,7 @@ const (
 	DeniedBudget  = "budget"  // a limit has no room for it
 	DeniedBusy    = "busy"    // there would be room but for calls that are open
 	DeniedBook    = "book"    // the book cannot write, or is closed
+	DeniedOutage  = "outage"  // the host fails again and again
 	DeniedRequest = "request" // it is at fault itself: no meter, no bound, no price, a key in flight
 )
 
@@ -38,6 +40,9 @@ func denialReason(err error) string {
 		return DeniedBudget
 	case errors.Is(err, budget.ErrBusy):
 		return DeniedBusy
+	}
+	if _, ok := errors.AsType[*OutageError](err); ok {
+		return DeniedOutage
 	}
 	for _, fault := range [...]error{meter.ErrRefused, budget.ErrInvalid, budget.ErrNoPrice,
 		budget.ErrInFlight, budget.ErrConflict, budget.ErrClosed} {
@@ -67,6 +72,23 @@ func (e *DeniedError) Denied() bool { return true }
 // Pause reports whether the same call may well go later: everything but a fault
 // of its own.
 func (e *DeniedError) Pause() bool { return e.Reason != DeniedRequest }
+
+// OutageError refuses a call, or a further attempt, to a host whose last
+// attempts all failed and may be on the bill, see [OutageAfter]. It comes in a
+// [*DeniedError].
+type OutageError struct {
+	Host   string
+	Failed int       // attempts in a row
+	Pauses int       // since the host last answered, this one included
+	At     time.Time // when an attempt is let through, to see
+}
+
+func (e *OutageError) Error() string {
+	return fmt.Sprintf("%d attempts in a row at %s failed and may be billed; calls to it pause until %s", e.Failed, e.Host, e.At.Format(time.RFC3339))
+}
+
+// RetryAt is when to come back.
+func (e *OutageError) RetryAt() time.Time { return e.At }
 
 // The synthetic answer. Stainless SDKs do not retry it for its first header; 402
 // is a status that no known SDK retries.
@@ -100,9 +122,13 @@ func synthetic(req *http.Request, err error) *http.Response {
 	code, kind := codePaused, codePaused
 	if d, ok := errors.AsType[*DeniedError](err); ok {
 		h.Set(headerDenied, d.Reason)
-		code, kind = codeBudget, typeDenied
-		if !d.Pause() {
+		kind = typeDenied
+		switch d.Reason {
+		case DeniedRequest:
 			code = codeRequest
+		case DeniedOutage:
+		default:
+			code = codeBudget
 		}
 	}
 	if IsPause(err) {

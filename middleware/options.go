@@ -12,6 +12,10 @@ import (
 // DefaultMaxWait is how long a call waits for room where [MaxWait] is not given.
 const DefaultMaxWait = time.Minute
 
+// DefaultOutageAfter is how many attempts in a row may fail where [OutageAfter]
+// is not given.
+const DefaultOutageAfter = 5
+
 // An Option sets one thing of a [Guard]. Of the same option the last counts.
 type Option func(*config)
 
@@ -24,12 +28,13 @@ type config struct {
 	maxWait        time.Duration
 	onAbort        AbortPolicy
 	headers, idle  time.Duration
+	outageAfter    int
 	denyByResponse bool
 	logger         *slog.Logger
 }
 
 func newConfig(opts []Option) config {
-	c := config{maxWait: DefaultMaxWait}
+	c := config{maxWait: DefaultMaxWait, outageAfter: DefaultOutageAfter}
 	for _, o := range opts {
 		o(&c)
 	}
@@ -75,6 +80,17 @@ func MaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } 
 func Timeouts(header, idle time.Duration) Option {
 	return func(c *config) { c.headers, c.idle = header, idle }
 }
+
+// OutageAfter is how many attempts in a row at one host may fail without an
+// answer, each of them perhaps on the bill, before calls to it pause:
+// [DefaultOutageAfter] if the option is not given, and 0 is never. The calls
+// refused then are an [*OutageError]. What is under way finishes; so an outage
+// costs at most the holds of that many attempts and of those under way, and of
+// one for each pause, which lasts 15 s at first and doubles up to 5 min.
+//
+// A time-out counts as failing, also one by the deadline of the caller's
+// context; its cancelling does not, nor what surely was not billed.
+func OutageAfter(failures int) Option { return func(c *config) { c.outageAfter = failures } }
 
 // OnAbort says what an aborted stream is charged.
 func OnAbort(p AbortPolicy) Option { return func(c *config) { c.onAbort = p } }

@@ -26,6 +26,7 @@ const (
 type stream struct {
 	call    *call
 	x       *exchange
+	probe   bool        // of the circuit
 	ref     string      // of the response's header, which is the caller's by now
 	unwatch func() bool // of the caller's context; nil: none is watched
 
@@ -112,6 +113,7 @@ func (s *stream) finish(aborted bool) {
 	r := s.watch.Reading()
 	res := s.call.streamEnd(r, s.ref, aborted)
 	s.closed = true
+	s.call.circuit.saw(res.health, s.probe)
 	s.tell = s.call.close(res)
 	if r.Finished && !r.Final {
 		s.call.warnUnknown(res.usage.Why)

@@ -49,8 +49,8 @@ import (
 //   - A pause: nothing is wrong with the call, but going on now is of no use.
 //     [IsPause] knows every form of it, [RetryAt] when to come back. A used up
 //     budget is one; so are a provider's quota, a spend limit, an empty
-//     account, and a wait longer than the longest or past the deadline of the
-//     context.
+//     account, a wait longer than the longest or past the deadline of the
+//     context, and a host that fails again and again ([OutageAfter]).
 //   - Any other error, of the network or of the context. What a base says of
 //     one may quote an answer, so it is worded anew; errors.Is and errors.As
 //     find the base's own.
@@ -90,6 +90,7 @@ type Guard struct {
 	book *budget.Book
 	config
 	usageless sync.Map // hosts that do not know include_usage
+	circuits  sync.Map // by host
 	nested    sync.Once
 	open      sync.WaitGroup
 }
@@ -127,7 +128,12 @@ func (g *Guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return g.fail(req, denied(err))
 	}
 	g.warnOfRetries(req)
-	c := &call{guard: g, req: req, meter: m}
+	c := &call{guard: g, req: req, meter: m, circuit: g.circuit(req.URL.Host)}
+	defer func() {
+		if c.probe { // it told nothing, or nothing yet: a stream
+			c.circuit.saw(unclear, true)
+		}
+	}()
 	if c.body, err = readBody(req); err == nil {
 		err = c.reserve()
 	}
@@ -171,6 +177,9 @@ type call struct {
 	bound meter.Bound
 	hold  *budget.Reservation
 
+	circuit *circuit // of the host; nil: its outages do not matter
+	probe   bool     // the circuit let the present attempt through to see
+
 	last     result    // what became of the last attempt
 	x        *exchange // the last attempt that got a response
 	streamed bool      // the response closes the reservation
@@ -195,6 +204,9 @@ func (c *call) reserve() (err error) {
 	}
 	if err != nil {
 		return denied(err)
+	}
+	if err = c.admit(); err != nil {
+		return err
 	}
 	c.hold, err = g.book.Reserve(ctx, budget.Request{Scope: scope, Key: keyOf(ctx), Model: c.bound.Model,
 		Tokens: c.bound.Total(), Output: c.bound.Output, MaxWait: g.maxWait})
@@ -251,6 +263,9 @@ func (c *call) run() (*http.Response, error) {
 // extend lets go of the last attempt's answer and takes the hold of the next.
 func (c *call) extend(ctx context.Context) error {
 	c.release()
+	if err := c.admit(); err != nil {
+		return err
+	}
 	if err := c.hold.Extend(ctx, c.last.outcome, c.last.why); err != nil {
 		return denied(err)
 	}

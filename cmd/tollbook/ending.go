@@ -79,12 +79,13 @@ var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 // fault of our own.
 func reasonOf(cause error) string {
 	status, _ := errors.AsType[*retry.StatusError](cause)
+	outage, _ := errors.AsType[*middleware.OutageError](cause)
 	switch {
 	case ourFault(cause):
 		return ""
 	case errors.Is(cause, budget.ErrExhausted), errors.Is(cause, budget.ErrBusy):
 		return "budget"
-	case errors.Is(cause, errUnreachable), errors.Is(cause, errOutage), errors.Is(cause, errRefused):
+	case outage != nil, errors.Is(cause, errUnreachable), errors.Is(cause, errOutage), errors.Is(cause, errRefused):
 		return "provider"
 	case !middleware.IsPause(cause):
 		return ""

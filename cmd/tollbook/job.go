@@ -52,7 +52,7 @@ type job struct {
 //	an answer, or a refusal that no repetition would change   its output line
 //	still rate limited after all attempts                     later, in this run
 //	other trouble after all attempts                          a dead letter
-//	no budget, no quota, a refusal of all calls,
+//	no budget, no quota, an outage, a refusal of all calls,
 //	an end of the run, a fault of ours                        a pause
 func (j *job) do(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Line, error) {
 	line, err := j.send(ctx, t)
@@ -82,8 +82,18 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 		if r := receipt.Load(); r != nil {
 			booked = *r
 		}
-		attempts += max(1, int(booked.Attempts))
+		outage, _ := errors.AsType[*middleware.OutageError](err)
+		if attempts += int(booked.Attempts); booked.Attempts == 0 && outage == nil {
+			attempts++
+		}
 		switch {
+		case outage != nil && outage.Pauses < maxPauses && !j.unanswered():
+			if attempts >= j.attempts {
+				return checkpoint.Line{}, j.giveUp(attempts, errors.New(err.Error())) // which is no pause
+			}
+			if err := j.wait(ctx, min(time.Until(outage.At), time.Second)); err != nil {
+				return checkpoint.Line{}, stopped{err}
+			}
 		case err == nil && j.refusesAll(resp.status):
 			return checkpoint.Line{}, stopped{fmt.Errorf("%w: HTTP %d %s", errRefused, resp.status, http.StatusText(resp.status))}
 		case err == nil && retry.StatusClass(resp.status, resp.header).Again():
@@ -113,9 +123,31 @@ func (j *job) refusesAll(status int) bool {
 		return true
 	case status/100 == 3, status == http.StatusForbidden, status == http.StatusNotFound,
 		status == http.StatusMethodNotAllowed, status == http.StatusProxyAuthRequired:
-		return j.answers.Load() == 0 && j.progress.Counts().Done == 0
+		return j.unanswered()
 	}
 	return false
+}
+
+// unanswered reports whether the provider never answered any item of the state.
+func (j *job) unanswered() bool { return j.answers.Load() == 0 && j.progress.Counts().Done == 0 }
+
+// maxPauses is how many pauses of the guard in a row end the run. Of many
+// failures some come in a row by chance, so earlier ones are waited for: what
+// was under way, or is let through after the pause, may end it.
+const maxPauses = 4
+
+// wait returns when it is time, or when the run stops.
+func (j *job) wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-j.halt.Done():
+		return errDraining
+	}
 }
 
 // line is the output line of an item that has an answer.
@@ -175,7 +207,9 @@ type dryness struct {
 const maxComeBacks = 3
 
 // giveUp makes an item a dead letter; where several in a row would become one,
-// it is a pause: an outage must neither eat the budget nor use up the items.
+// it is a pause: trouble must not use up the items either. The guard's own pause
+// is for what may be billed, and knows nothing of refusals that are free (an
+// overloaded provider), nor of answers that are none to us.
 func (j *job) giveUp(attempts int, err error) error {
 	if j.givenUp.Add(1) < maxGivenUp {
 		return checkpoint.Dead(attempts, err)

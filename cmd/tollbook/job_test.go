@@ -138,18 +138,104 @@ func TestUnreachableProviderIsAPause(t *testing.T) {
 	})
 }
 
-// An outage stops the run before it uses up budget and items.
+// An outage stops the run before it uses up budget and items; if the provider
+// answered before, when the attempts after the guard's first three pauses failed.
 func TestOutageIsAPause(t *testing.T) {
+	broken := providertest.JSON(500, `{"error":{"message":"no","type":"server_error"}}`)
+	for name, answered := range map[string]bool{"never answered": false, "answered before": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				provider := providertest.New(providertest.Options{})
+				j, book := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+				if answered {
+					provider.Expect(t, providertest.JSON(200, chat))
+					_, err := j.do(t.Context(), task(t))
+					require.NoError(t, err)
+				}
+				provider.Expect(t, broken, broken, broken, broken, broken)
+				_, err := j.do(t.Context(), task(t))
+				isDead(3)(t, err)
+				begin := time.Now()
+				if answered {
+					provider.Expect(t, broken, broken, broken)
+					j.attempts = 6 // or the item would be given up first
+				}
+				_, err = j.do(t.Context(), task(t))
+				assert.True(t, isPause(err), "%v", err)
+				assert.Equal(t, "provider", reasonOf(err))
+				pause := 15 * time.Second
+				if answered {
+					assert.Equal(t, 7*pause, time.Since(begin))
+					pause *= 8
+				}
+				assert.Equal(t, time.Now().Add(pause), middleware.RetryAt(err))
+				assert.Zero(t, book.Report().Open)
+				assert.Error(t, j.halt.Err(), "the run stops")
+			})
+		})
+	}
+}
+
+// A provider that fails often is no outage: the run goes on.
+func TestFailuresInARowByChance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		provider := providertest.New(providertest.Options{Faults: providertest.Faults{providertest.ServerErrorBilled: 1}})
+		broken := providertest.JSON(500, `{"error":{"message":"no","type":"server_error"}}`)
+		provider := providertest.New(providertest.Options{})
 		j, _ := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
-		for i := 1; i < maxGivenUp; i++ {
-			_, err := j.do(t.Context(), task(t))
-			assert.False(t, isPause(err), "item %d", i)
-		}
+		provider.Expect(t, providertest.JSON(200, chat), broken, broken, broken, broken, broken, providertest.JSON(200, chat))
 		_, err := j.do(t.Context(), task(t))
-		assert.True(t, isPause(err))
-		assert.Equal(t, "provider", reasonOf(err))
+		require.NoError(t, err)
+		_, err = j.do(t.Context(), task(t))
+		isDead(3)(t, err)
+		line, err := j.do(t.Context(), task(t))
+		require.NoError(t, err)
+		assert.Contains(t, string(line.JSON), `"status_code":200`)
+
+		provider.Expect(t, broken, broken, broken, broken, broken, broken)
+		_, err = j.do(t.Context(), task(t))
+		isDead(3)(t, err)
+		_, err = j.do(t.Context(), task(t))
+		isDead(3)(t, err) // two attempts before the pause and one after it
+		assert.False(t, isPause(err))
+		assert.NoError(t, j.halt.Err())
+	})
+}
+
+// A run that stops does not wait for the end of a pause.
+func TestStopInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := providertest.JSON(500, `{"error":{"message":"no","type":"server_error"}}`)
+		provider := providertest.New(providertest.Options{})
+		drain, stop := context.WithCancel(t.Context())
+		j, _ := newJob(t, drain, provider.RoundTripper(), 1_000_000)
+		provider.Expect(t, providertest.JSON(200, chat), broken, broken, broken, broken, broken)
+		for range 2 {
+			_, _ = j.do(t.Context(), task(t))
+		}
+		time.AfterFunc(5*time.Second, stop)
+		begin := time.Now()
+		_, err := j.do(t.Context(), task(t))
+		assert.ErrorIs(t, err, errDraining)
+		assert.True(t, isPause(err), "the item stays pending")
+		assert.Equal(t, 5*time.Second, time.Since(begin))
+	})
+}
+
+// Trouble that costs nothing pauses the run too, before it uses up the items.
+func TestItemsGivenUpInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		overloaded := providertest.JSON(503, `{"error":{"message":"no","code":"overloaded_error"}}`)
+		provider := providertest.New(providertest.Options{})
+		j, book := newJob(t, t.Context(), provider.RoundTripper(), 1_000_000)
+		for i := 1; i <= maxGivenUp; i++ {
+			provider.Expect(t, overloaded, overloaded, overloaded)
+			_, err := j.do(t.Context(), task(t))
+			assert.Equal(t, i == maxGivenUp, isPause(err), "item %d: %v", i, err)
+			if i == maxGivenUp {
+				assert.Equal(t, "provider", reasonOf(err))
+			}
+		}
+		assert.Zero(t, book.Report().Tokens.Net)
 	})
 }
 
