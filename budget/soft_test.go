@@ -37,14 +37,6 @@ func (e *ear) take() (words []string) {
 	return words
 }
 
-func spendOn(t *testing.T, b *budget.Book, scope string, tokens int64) {
-	t.Helper()
-	r, err := b.Reserve(t.Context(), budget.Request{Scope: scope, Tokens: tokens})
-	require.NoError(t, err)
-	_, err = r.Settle(t.Context(), budget.Usage{Input: tokens})
-	require.NoError(t, err)
-}
-
 func setLimit(t *testing.T, b *budget.Book, l budget.Limit) {
 	t.Helper()
 	require.NoError(t, b.SetLimit(t.Context(), l))
@@ -57,9 +49,9 @@ func TestSoftLimits(t *testing.T) {
 	b := budget.Memory(budget.SoftLimits(e.hear), budget.Tokens(100), budget.Requests(8), budget.Tokens(60).On("a"))
 	held, err := b.Reserve(t.Context(), budget.Request{Tokens: 40})
 	require.NoError(t, err)
-	spendOn(t, b, "", 49)
+	spend(t, b, "", 49)
 	assert.Empty(t, e.take(), "89 in use, 49 spent")
-	spendOn(t, b, "a", 1)
+	spend(t, b, "a", 1)
 	assert.Equal(t, []string{"50 % of 100 tokens: 50"}, e.take())
 	receipt, err := held.Settle(t.Context(), budget.Usage{}) // unknown: assumed
 	require.NoError(t, err)
@@ -67,9 +59,9 @@ func TestSoftLimits(t *testing.T) {
 	assert.Equal(t, []string{"80 % of 100 tokens: 90"}, e.take())
 	_, err = held.Adjust(t.Context(), budget.Evidence{Key: "bill", Usage: budget.Usage{Input: 9}})
 	require.NoError(t, err)
-	spendOn(t, b, "", 35)
+	spend(t, b, "", 35)
 	assert.Equal(t, []string{"50 % of 8 requests: 4"}, e.take(), "it fell to 59 and rose to 94: that re-arms nothing")
-	spendOn(t, b, "a", 3)
+	spend(t, b, "a", 3)
 	assert.Equal(t, []string{"95 % of 100 tokens: 97"}, e.take())
 	assert.Equal(t, []int{95, 50, 0}, toldOf(b))
 
@@ -115,14 +107,14 @@ func TestSoftLimitsOfAChangedLimit(t *testing.T) {
 			j := newFlaky()
 			b, err := budget.New(t.Context(), j, budget.SoftLimits(e.hear), budget.Tokens(100))
 			require.NoError(t, err)
-			spendOn(t, b, "", 96)
+			spend(t, b, "", 96)
 			require.Len(t, e.take(), 3)
 			for _, l := range c.change {
 				setLimit(t, b, l)
 			}
 			assert.Equal(t, c.then, e.take())
 			if c.spend > 0 {
-				spendOn(t, b, "", c.spend)
+				spend(t, b, "", c.spend)
 			}
 			assert.Equal(t, c.more, e.take())
 			require.NoError(t, b.Close())
@@ -184,7 +176,7 @@ func TestSoftLimitPercents(t *testing.T) {
 	}
 	var e ear
 	b := budget.Memory(budget.SoftLimits(e.hear, 100, 1, 30), budget.Tokens(10))
-	spendOn(t, b, "", 10)
+	spend(t, b, "", 10)
 	assert.Equal(t, []string{"1 % of 10 tokens: 10", "30 % of 10 tokens: 10", "100 % of 10 tokens: 10"}, e.take())
 }
 
@@ -196,7 +188,7 @@ func TestSoftLimitsInTheLog(t *testing.T) {
 	j := newFlaky()
 	b, err := budget.New(t.Context(), j, budget.Tokens(10))
 	require.NoError(t, err)
-	spendOn(t, b, "", 8)
+	spend(t, b, "", 8)
 	require.NoError(t, b.Close())
 	b, err = budget.New(t.Context(), j, logger, budget.NoSoftLimits())
 	require.NoError(t, err)
@@ -211,7 +203,7 @@ func TestSoftLimitsInTheLog(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, line, `level=INFO msg="a soft limit is reached" percent=`+percent+` scope="" unit=tokens spent=8 limit=10`)
 	}
-	spendOn(t, b, "", 1)
+	spend(t, b, "", 1)
 	require.NoError(t, b.Close())
 	require.Empty(t, log.String())
 }
@@ -227,8 +219,8 @@ func TestSoftLimitsAtAnOpening(t *testing.T) {
 		return b
 	}
 	b := open(budget.Tokens(100))
-	spendOn(t, b, "", 85)
-	spendOn(t, b, "a/b", 5)
+	spend(t, b, "", 85)
+	spend(t, b, "a/b", 5)
 	require.NoError(t, b.Close())
 
 	require.NoError(t, open(budget.SoftLimits(e.hear), budget.Tokens(170), budget.Tokens(10).On("a")).Close())
@@ -301,18 +293,18 @@ func TestSoftLimitsOfASharedJournal(t *testing.T) {
 		books[i] = b
 	}
 	for i := range 48 {
-		spendOn(t, books[i%2], "", 2)
+		spend(t, books[i%2], "", 2)
 	}
 	assert.ElementsMatch(t, []string{"50 % of 100 tokens: 50", "80 % of 100 tokens: 80", "95 % of 100 tokens: 96"}, append(ears[0].take(), ears[1].take()...))
 
 	// What one booked that tells nobody, the next tells.
 	setLimit(t, books[2], budget.Tokens(1000))
-	spendOn(t, books[2], "a", 404)
+	spend(t, books[2], "a", 404)
 	setLimit(t, books[2], budget.Tokens(500).On("a"))
-	spendOn(t, books[1], "", 1)
+	spend(t, books[1], "", 1)
 	assert.Equal(t, []string{"50 % of 1000 tokens: 500", "50 % of 500 tokens on a: 404", "80 % of 500 tokens on a: 404"}, ears[1].take())
 	assert.Empty(t, ears[0].take())
-	spendOn(t, books[0], "", 1)
+	spend(t, books[0], "", 1)
 	assert.Empty(t, ears[0].take())
 }
 
@@ -324,14 +316,14 @@ func TestSoftLimitMayCallTheBook(t *testing.T) {
 	b = budget.Memory(budget.Tokens(100), budget.SoftLimits(func(s budget.SoftLimit) {
 		assert.Equal(t, s.Spent, b.Report().Tokens.Net)
 		if s.Percent == 50 {
-			spendOn(t, b, "", 30)
+			spend(t, b, "", 30)
 			assert.Empty(t, e.heard, "one at a time")
 		} else {
 			setLimit(t, b, budget.Tokens(1000))
 		}
 		e.hear(s)
 	}))
-	spendOn(t, b, "", 50)
+	spend(t, b, "", 50)
 	assert.Equal(t, []string{"50 % of 100 tokens: 50", "80 % of 100 tokens: 80"}, e.take())
 	require.NoError(t, b.Close())
 }
@@ -345,11 +337,11 @@ func TestSoftLimitPanics(t *testing.T) {
 			panic("told")
 		}
 	}))
-	assert.PanicsWithValue(t, "told", func() { spendOn(t, b, "", 96) })
+	assert.PanicsWithValue(t, "told", func() { spend(t, b, "", 96) })
 	assert.Len(t, e.take(), 1)
 	assert.NoError(t, b.Report().Broken)
 	assert.Equal(t, []string{"80 % of 100 tokens: 96", "95 % of 100 tokens: 96"}, e.take())
-	spendOn(t, b, "", 4)
+	spend(t, b, "", 4)
 	require.NoError(t, b.Close())
 }
 

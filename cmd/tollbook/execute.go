@@ -24,7 +24,7 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	tell.level.Set(slog.LevelError) // what the opening mends is in the summary
 	log := slog.New(tell)
 	defer o.unlock()
-	book, err := o.open(ctx, pin, append(options, budget.Logger(log)))
+	book, err := o.open(ctx, pin, append(options, budget.Logger(log), budget.SoftLimits(ui.softLimit)))
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ type limitJSON struct {
 	Requests *int64 `json:"requests,omitempty"`
 	Window   string `json:"window"` // empty is for ever
 	Free     int64  `json:"free"`   // negative after an overrun
+	Told     int    `json:"told"`   // percent of the highest soft limit told
 }
 
 func toBookJSON(r *budget.Report) bookJSON {
@@ -48,7 +49,7 @@ func toBookJSON(r *budget.Report) bookJSON {
 		if l.Unlimited {
 			continue
 		}
-		j := limitJSON{Scope: l.Scope, Free: l.Free}
+		j := limitJSON{Scope: l.Scope, Free: l.Free, Told: l.Told}
 		switch l.Unit {
 		case budget.TokenUnit:
 			j.Tokens = &l.Max

@@ -178,6 +178,18 @@ func (c *conclusion) hint(o *runOptions) string {
 	return ""
 }
 
+// softLimit says how much of a limit is used, as the book tells it once.
+func (u *ui) softLimit(s budget.SoftLimit) {
+	of, spent := "the budget", group(s.Spent)
+	if s.Scope != "" {
+		of += " of " + s.Scope
+	}
+	if s.Unit == budget.CostUnit {
+		spent = budget.FormatUSD(s.Spent)
+	}
+	u.say("%d %% of %s is used: %s of %s", s.Percent, of, spent, amountText(s.Unit, s.Max))
+}
+
 // capsText says which limits a run has.
 func capsText(limits []budget.Limit) string {
 	var caps []string

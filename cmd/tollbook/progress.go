@@ -4,6 +4,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -85,12 +86,21 @@ func (u *ui) plain(now func() snapshot) (show func()) {
 
 // bar draws a live line; lines that are said meanwhile appear above it.
 func (u *ui) bar(items int, now func() snapshot) (show, end func()) {
-	progress := mpb.New(mpb.WithOutput(u.err), mpb.WithRefreshRate(lookEvery), mpb.WithWidth(60))
+	// Looking at the book may make its caller say what there is to say, and while
+	// the line is drawn nothing can be said: it is only drawn what was seen before.
+	var seen atomic.Pointer[snapshot]
+	seen.Store(&snapshot{Limit: -1})
+	progress := mpb.New(mpb.WithOutput(u.err), mpb.WithAutoRefresh(), mpb.WithRefreshRate(lookEvery), mpb.WithWidth(60))
 	bar := progress.AddBar(int64(items),
 		mpb.PrependDecorators(decor.CountersNoUnit("%d of %d items ")),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return " " + now().text() + ", " }), decor.Elapsed(decor.ET_STYLE_GO)))
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return " " + seen.Load().text() + ", " }), decor.Elapsed(decor.ET_STYLE_GO)))
 	plain := u.swap(progress)
-	show = func() { bar.SetCurrent(int64(now().ended())) }
+	show = func() {
+		s := now()
+		seen.Store(&s)
+		bar.SetCurrent(int64(s.ended()))
+	}
+	show()
 	end = func() {
 		show()
 		bar.Abort(false) // leaves the line as it is, also where it is not full
