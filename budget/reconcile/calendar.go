@@ -32,7 +32,7 @@ type place struct {
 // cell is what the book holds in one place.
 type cell struct {
 	figures
-	partly  figures // the part of calls that reach beyond what the report covers
+	partly  figures // the part of closed calls that reach beyond what the report covers
 	assumed []*call // whose figures evidence can replace
 	open    []*call
 }
@@ -124,7 +124,7 @@ func (c *calendar) book(call *call) error {
 		c.cell(model, i+1)
 		c.tied[place{model, i}] = true
 	}
-	if from < c.starts[first] || to >= c.ends[last] || c.gaps[first] != c.gaps[last] {
+	if call.closed != 0 && (from < c.starts[first] || to >= c.ends[last] || c.gaps[first] != c.gaps[last]) {
 		if err := at.partly.add(call); err != nil {
 			return err
 		}

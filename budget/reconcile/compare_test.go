@@ -39,7 +39,7 @@ func TestVerdicts(t *testing.T) {
 		"named with nothing used": {func(d *desk) { d.assumed("n", 100) }, usageOf(day, []Line{used("n", 0, 0)}), late,
 			[]string{"01T00 02T00 [n] bill 0 confirmed 0 assumed 100 held 0 drift 0 inside"}},
 		"open": {func(d *desk) { d.reserve("m", 100); d.settled("m", 1, 1) }, usageOf(day, []Line{used("m", 10, 5)}), late,
-			[]string{"01T00 02T00 [m] bill 15 confirmed 2 assumed 0 held 100 drift 13 inside open partly"}},
+			[]string{"01T00 02T00 [m] bill 15 confirmed 2 assumed 0 held 100 drift 13 inside open"}},
 		"not final": {func(d *desk) { d.assumed("m", 100) }, usageOf(day, []Line{used("m", 10, 5)}), Options{Now: nov2.Add(59 * time.Minute)},
 			[]string{"01T00 02T00 [m] bill 15 confirmed 0 assumed 100 held 0 drift 15 inside not_final"}},
 		"just final": {func(d *desk) { d.assumed("m", 100) }, usageOf(day, []Line{used("m", 10, 5)}), Options{Now: nov2.Add(time.Hour)},

@@ -99,7 +99,7 @@ func (u *ui) reconciled(r *reconcile.Result, applied *reconcile.Applied, o *reco
 		if len(row.Blocked) > 0 && row.Unit == budget.TokenUnit && row.Book.Net > row.Book.Confirmed {
 			left++
 		}
-		if row.Verdict == reconcile.OK || row.Verdict == reconcile.Inside && (row.Unit == budget.CostUnit || len(row.Blocked) == 0) {
+		if row.Verdict == reconcile.OK || row.Verdict == reconcile.Inside && (row.Unit == budget.CostUnit || len(row.Blocked) == 0 || applied == nil) {
 			continue
 		}
 		if said++; said <= maxShown {
@@ -143,9 +143,20 @@ func (u *ui) reconcileTable(r *reconcile.Result) {
 			amount = budget.FormatUSD
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", minute(row.Start), minute(row.End), modelsText(row), amount(row.Drift+row.Book.Confirmed),
-			amount(row.Book.Confirmed), amount(row.Book.Assumed), amount(row.Book.Held), amount(row.Drift), row.Verdict)
+			amount(row.Book.Confirmed), amount(row.Book.Assumed), amount(row.Book.Held), amount(row.Drift), verdictText(row))
 	}
 	w.Flush()
+}
+
+// verdictText is the verdict, with what keeps the row from being applied.
+func verdictText(row *reconcile.Row) string {
+	text := string(row.Verdict)
+	for _, b := range row.Blocked {
+		if b.Reason != reconcile.Outside && b.Reason != reconcile.Money { // the verdict says so, or the report
+			text += ", " + strings.ReplaceAll(string(b.Reason), "_", " ")
+		}
+	}
+	return text
 }
 
 // minute writes the bound of a bucket.
@@ -183,8 +194,8 @@ func (u *ui) sayRow(row *reconcile.Row, hints *hints, applying bool) {
 		u.say("%s: the book does not know the price of all its calls, so the money cannot be compared", name)
 	}
 	for _, b := range row.Blocked {
-		if b.Reason == reconcile.Outside && !applying || b.Reason == reconcile.Money {
-			continue // said already
+		if !applying || b.Reason == reconcile.Money {
+			continue // the table has it, in a word
 		}
 		u.say("%s: not to be applied: %s", name, b.Text)
 		hints.add(blockHints[b.Reason])
