@@ -122,23 +122,34 @@ func (b *Book) awaitRoom(ctx context.Context, o *op) {
 	timer := time.NewTimer(o.request.MaxWait)
 	defer timer.Stop()
 	timeout, cancelled := timer.C, ctx.Done()
-	for expected := 1; expected > 0; {
+	expected := 1
+	hear := func(s signal) {
+		if s == youLead {
+			b.lead(b.take())
+		} else {
+			expected--
+		}
+	}
+	for expected > 0 {
 		var cause error
 		select {
 		case s := <-o.done:
-			if s == youLead {
-				b.lead(b.take())
-			} else {
-				expected--
-			}
+			hear(s)
 			continue
 		case <-timeout:
 		case <-cancelled:
 			cause = context.Cause(ctx)
 		}
 		timeout, cancelled = nil, nil
-		expected++
-		b.post(&op{kind: opCancel, cancel: o, cause: cause, done: o.done})
+		select {
+		case s := <-o.done: // it was there in time, and may be the answer
+			hear(s)
+		default:
+		}
+		if expected > 0 {
+			expected++
+			b.post(&op{kind: opCancel, cancel: o, cause: cause, done: o.done})
+		}
 	}
 }
 

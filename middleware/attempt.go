@@ -143,7 +143,7 @@ func (c *call) whole(x *exchange, withUsage bool) error {
 func (c *call) stream(x *exchange, withUsage bool) {
 	c.streamed = true
 	h := x.resp.Header
-	s := &stream{call: c, x: x, probe: c.probe, ref: meter.Ref(h), watch: c.meter.Watch(c.bound, h, withUsage)}
+	s := &stream{call: c, x: x, mu: make(lock, 1), probe: c.probe, ref: meter.Ref(h), watch: c.meter.Watch(c.bound, h, withUsage)}
 	if withUsage { // and so some bytes may be taken out
 		x.resp.ContentLength = -1
 		h.Del("Content-Length")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/tollbook/tollbook/middleware/meter"
@@ -19,6 +18,13 @@ const (
 	drainBytes, drainTime = 16 << 20, 2 * time.Minute
 )
 
+// lock is a mutex that is waited for on a channel, since it is held while a close
+// is written: in a synctest bubble, only who waits so lets the others go on.
+type lock chan struct{}
+
+func (l lock) lock()   { l <- struct{}{} }
+func (l lock) unlock() { <-l }
+
 // stream is the body of a streamed answer. It hands the bytes on as the watch
 // lets them go, and closes the reservation at the first of: the format's end
 // marker, the end of the body, an error, Close, the end of the caller's
@@ -30,7 +36,7 @@ type stream struct {
 	ref     string      // of the response's header, which is the caller's by now
 	unwatch func() bool // of the caller's context; nil: none is watched
 
-	mu      sync.Mutex // not held while the base is read
+	mu      lock // not held while the base is read
 	watch   meter.Watch
 	pending []byte // of the watch's, or ours; to be handed on first
 	err     error  // what a reader gets then, for ever
@@ -55,19 +61,19 @@ func (s *stream) handOn() io.ReadCloser {
 // Read hands on the next bytes.
 func (s *stream) Read(p []byte) (int, error) {
 	for len(p) > 0 {
-		s.mu.Lock()
+		s.mu.lock()
 		if len(s.pending) > 0 || s.err != nil {
 			n := copy(p, s.pending)
 			s.pending = s.pending[n:]
 			err := s.err
-			s.mu.Unlock()
+			s.mu.unlock()
 			if n > 0 {
 				err = nil
 			}
 			return n, err
 		}
 		s.reading = true
-		s.mu.Unlock()
+		s.mu.unlock()
 
 		n, err := s.x.Read(p)
 		if n = s.take(p, n, err); n > 0 {
@@ -124,7 +130,7 @@ func (s *stream) finish(aborted bool) {
 // the caller's panics in f, that ends the stream.
 func (s *stream) locked(f func()) {
 	over := false
-	s.mu.Lock()
+	s.mu.lock()
 	defer func() {
 		if !over {
 			s.pending, s.err = nil, errPanicked
@@ -135,7 +141,7 @@ func (s *stream) locked(f func()) {
 		}
 		tell := s.tell
 		s.tell = nil
-		s.mu.Unlock()
+		s.mu.unlock()
 		if tell != nil {
 			tell()
 		}
@@ -195,8 +201,8 @@ func (s *stream) readOn(limit int) {
 }
 
 func (s *stream) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.lock()
+	defer s.mu.unlock()
 	return s.closed
 }
 

@@ -15,7 +15,7 @@ const blockSize = 4096
 // all that was written is there, and what was not synced still is not. Locks
 // are given back. m and all its handles fail with [ErrGone] from then on, but
 // it can be killed and crashed again, for the same end or another one.
-func (m *Mem) Kill() *Mem { return m.next((*entry).killed, (*node).killed) }
+func (m *Mem) Kill() *Mem { return m.end((*entry).killed, (*node).killed) }
 
 // Crash returns the disk as the machine finds it after a power cut. What was
 // synced is there, bytes and names. Of all else chance decides, by rng alone:
@@ -32,15 +32,26 @@ func (m *Mem) Kill() *Mem { return m.next((*entry).killed, (*node).killed) }
 //
 // As Kill, it ends m, and can be called again for another outcome.
 func (m *Mem) Crash(rng *rand.Rand) *Mem {
+	return m.end(func(e *entry) *entry { return e.cut(rng) }, func(n *node) *node { return n.cut(rng) })
+}
+
+// Foresee returns what Crash would, and does not end m.
+func (m *Mem) Foresee(rng *rand.Rand) *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.next(func(e *entry) *entry { return e.cut(rng) }, func(n *node) *node { return n.cut(rng) })
 }
 
-// next makes the disk that follows m. It asks in an order that is always the
-// same, parents first, and for each file once.
-func (m *Mem) next(name func(*entry) *entry, file func(*node) *node) *Mem {
+func (m *Mem) end(name func(*entry) *entry, file func(*node) *node) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gone = true
+	return m.next(name, file)
+}
+
+// next makes the disk that follows m. It asks in an order that is always the
+// same, parents first, and for each file once. The caller holds mu.
+func (m *Mem) next(name func(*entry) *entry, file func(*node) *node) *Mem {
 	next := NewMem()
 	next.capacity = m.capacity
 	nodes := map[*node]*node{nil: nil}
