@@ -143,6 +143,18 @@ func TestTiedBuckets(t *testing.T) {
 	require.Equal(t, 2, d.compare(hours(17, 0, 4, 6), late).Rows[0].Buckets)
 }
 
+// A call may have been billed in a gap of the report.
+func TestGap(t *testing.T) {
+	d := newDesk(t)
+	r := d.reserve("m", 10)
+	d.at(nov3.Add(-time.Hour))
+	require.NoError(t, r.Extend(context.Background(), budget.NotBilled, "429"))
+	d.at(nov3.Add(time.Hour)).settle(r, budget.Usage{Input: 3})
+	report := usageOf(day, nil, nil, []Line{used("m", 0, 0)})
+	report.Buckets = append(report.Buckets[:1], report.Buckets[2])
+	require.Equal(t, []string{"01T00 04T00 [m] bill 0 confirmed 3 assumed 0 held 0 drift -3 inside partly"}, sayAll(d.compare(report, late)))
+}
+
 // An attempt that was given up may be billed later.
 func TestLag(t *testing.T) {
 	d := newDesk(t)

@@ -110,6 +110,19 @@ func TestReadFormats(t *testing.T) {
 	}
 }
 
+func TestMoneyIsExact(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "0.06": 60_000_000_000, "0.06000000000000001": 60_000_000_000, "0.0599999999999999": 60_000_000_000, "1e-12": 1, "4e-13": 0, "5e-13": 1,
+		"6.0E-2": 60_000_000_000, "1e3": 1000 * 1e12, "1152921.504606846976": budget.MaxCost} {
+		got, err := parseMoney(text, dollar)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", ".5", "5.", "-1", "+1", "1e", "1e1.5", "0x10", "1_000", "1,000", "1152921.504606846977", "1e99", strings.Repeat("9", 65), "Inf", "nan", " 1"} {
+		_, err := parseMoney(text, dollar)
+		require.Error(t, err, text)
+	}
+}
+
 func TestReadSeveral(t *testing.T) {
 	one, two := openAIPage("completions", nov1, nov2, true, usage350), openAIPage("completions", nov2, nov3, false, usage350)
 	embeddings := openAIPage("embeddings", nov1, nov2, false, `{"input_tokens":16}`)
