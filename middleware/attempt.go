@@ -163,8 +163,11 @@ func statusWord(status int, code string) string {
 // reason is what the book says of an attempt that failed on the way: word, or
 // more where more is known. It never quotes the error.
 func (c *call) reason(err error, word string) string {
-	if c.req.Context().Err() != nil {
+	switch c.req.Context().Err() {
+	case context.Canceled:
 		return "cancelled"
+	case context.DeadlineExceeded:
+		return "timeout" // whatever cause the caller gave
 	}
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {

@@ -97,6 +97,7 @@ func brokenConnection(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, io.EOF) || // closed before the answer's first byte
+		errors.Is(err, net.ErrClosed) || // net/http gave the connection up under its own writer
 		errors.As(err, &reset)
 }
 

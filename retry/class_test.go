@@ -74,6 +74,7 @@ func TestClassify(t *testing.T) {
 		"cut short":         {fmt.Errorf("body: %w", io.ErrUnexpectedEOF), retry.Transient},
 		"closed unanswered": {&url.Error{Op: "Post", Err: io.EOF}, retry.Transient},
 		"bad address":       {operr(&net.AddrError{Err: "missing port"}), retry.Permanent},
+		"closed in use":     {operr(net.ErrClosed), retry.Transient},
 		"full disk":         {&os.PathError{Op: "write", Err: syscall.ENOSPC}, retry.Permanent}, // case 14
 		"no such name":      {operr(&net.DNSError{IsNotFound: true}), retry.Permanent},
 		"resolver down":     {operr(&net.DNSError{IsTemporary: true}), retry.Transient},
