@@ -17,12 +17,13 @@ import (
 // The time is not reached: of 0.65 to 0.85 µs a third is two readings of the clock, the
 // handle, and one wait for memory. A rid given by the caller stays for the horizon, so
 // the more calls, the larger the table in which a new one is looked for;
-// BenchmarkRemember, run beside it, shows what a map of objects takes for that.
+// BenchmarkRemember, run beside it, shows what a map of objects takes for that. Soft
+// limits are watched, as most books do.
 func BenchmarkReserveSettle(b *testing.B) {
 	for _, open := range []int{0, 1_000_000} {
 		b.Run("open="+strconv.Itoa(open), func(b *testing.B) {
 			ctx := context.Background()
-			book := budget.Memory(budget.Tokens(budget.MaxTokens))
+			book := budget.Memory(budget.Tokens(budget.MaxTokens), budget.SoftLimits(func(budget.SoftLimit) {}))
 			defer book.Close()
 			for i := range open {
 				if _, err := book.Reserve(ctx, budget.Request{RID: "open" + strconv.Itoa(i), Tokens: 1}); err != nil {
