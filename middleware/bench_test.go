@@ -21,25 +21,23 @@ import (
 const turn = 64
 
 // own reports what guarded takes longer than bare, and allocates more. They take
-// turns, so that what else the machine does slows both, and the middle of all
-// turns counts.
+// turns, so that what else the machine does slows both, and of all turns of each
+// the lower quartile counts, which that leaves alone.
 func own(b *testing.B, per string, bare, guarded func()) {
-	var more []time.Duration
-	timed := func(f func()) time.Duration {
-		start := time.Now()
-		for range turn {
-			f()
-		}
-		return time.Since(start)
-	}
+	calls, took := [2]func(){bare, guarded}, [2][]time.Duration{}
 	for b.Loop() {
-		without := timed(bare)
-		more = append(more, timed(guarded)-without)
+		for i, call := range calls {
+			start := time.Now()
+			for range turn {
+				call()
+			}
+			took[i] = append(took[i], time.Since(start))
+		}
 	}
-	slices.Sort(more)
-	b.ReportMetric(float64(more[len(more)/2])/turn, "own-ns/"+per)
+	quartile := func(all []time.Duration) float64 { slices.Sort(all); return float64(all[len(all)/4]) / turn }
+	b.ReportMetric(quartile(took[1])-quartile(took[0]), "own-ns/"+per)
 	b.ReportMetric(testing.AllocsPerRun(turn, guarded)-testing.AllocsPerRun(turn, bare), "own-allocs/"+per)
-	b.ReportMetric(0, "ns/op") // of both, and of a turn of each
+	b.ReportMetric(0, "ns/op") // of a turn of each
 }
 
 func BenchmarkCall(b *testing.B) {
