@@ -194,7 +194,7 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	b.space.journal, _ = j.(interface{ Low() error })
 	b.horizon = max(b.horizon, minHorizon)
 	for _, l := range b.limits {
-		if err := l.check(); err != nil {
+		if err := l.Check(); err != nil {
 			return nil, err
 		}
 	}
@@ -364,7 +364,7 @@ func (b *Book) Reservation(rid string) *Reservation { return &Reservation{book: 
 // SetLimit sets, changes or (with Unlimited) lifts a limit. A limit below what
 // is in use refuses the next reserve and harms nothing else.
 func (b *Book) SetLimit(ctx context.Context, l Limit) error {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return err
 	}
 	o := b.op(opLimit)

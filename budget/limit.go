@@ -94,7 +94,9 @@ func USD(decimal string) Limit {
 // On returns the same limit on a scope such as "team/a".
 func (l Limit) On(scope string) Limit { l.Scope = scope; return l }
 
-func (l Limit) check() error {
+// Check returns an [*InvalidError] for what no limit can be: one without a unit or
+// with a scope that is none, below zero, or above [MaxTokens] or [MaxCost].
+func (l Limit) Check() error {
 	switch {
 	case l.err != nil:
 		return l.err

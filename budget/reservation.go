@@ -140,7 +140,8 @@ type Evidence struct {
 	Attempts int64
 }
 
-func (e *Evidence) check() error {
+// Check returns an [*InvalidError] for evidence that can be of no reservation.
+func (e Evidence) Check() error {
 	switch {
 	case e.Key == "" || len(e.Key) > 128:
 		return &InvalidError{What: "evidence", Reason: fmt.Sprintf("a key of %d bytes; 1 to 128 are needed", len(e.Key))}
@@ -244,7 +245,7 @@ func (r *Reservation) Reclaim(ctx context.Context) (Receipt, error) {
 // Adjust replaces an assumed figure by what evidence says, once per evidence
 // key, within the [Horizon].
 func (r *Reservation) Adjust(ctx context.Context, e Evidence) (Receipt, error) {
-	if err := e.check(); err != nil {
+	if err := e.Check(); err != nil {
 		return Receipt{}, err
 	}
 	o := r.book.op(opAdjust)

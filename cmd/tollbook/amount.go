@@ -24,12 +24,9 @@ func parseLimit(text string) (budget.Limit, error) {
 	if s == "unlimited" {
 		return budget.Limit{Unit: budget.TokenUnit, Unlimited: true}, nil
 	}
-	if dollars, ok := strings.CutSuffix(s, "usd"); ok {
-		n, err := budget.ParseUSD(strings.TrimSpace(dollars))
-		if err != nil {
-			return budget.Limit{}, fmt.Errorf("%q is not an amount of money: %w", text, err)
-		}
-		return budget.Picodollars(n), nil
+	if strings.HasSuffix(s, "usd") {
+		n, err := parseMoney(text)
+		return budget.Picodollars(n), err
 	}
 	n, err := parseTokens(s)
 	if err == errForm {
@@ -39,6 +36,19 @@ func parseLimit(text string) (budget.Limit, error) {
 		return budget.Limit{}, fmt.Errorf("%q is not an amount: %w", text, err)
 	}
 	return budget.Tokens(n), nil
+}
+
+// parseMoney reads an amount of money, such as 12.50usd, in picodollars.
+func parseMoney(text string) (int64, error) {
+	dollars, ok := strings.CutSuffix(strings.ToLower(strings.TrimSpace(text)), "usd")
+	if !ok {
+		return 0, fmt.Errorf("%q is not an amount of money: expected one such as 12.50usd", text)
+	}
+	n, err := budget.ParseUSD(strings.TrimSpace(dollars))
+	if err != nil {
+		return 0, fmt.Errorf("%q is not an amount of money: %w", text, err)
+	}
+	return n, nil
 }
 
 // parseTokens reads a whole number of tokens, with k, M or B for a thousand, a

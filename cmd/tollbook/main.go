@@ -71,7 +71,7 @@ Exit codes:
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		PersistentPreRun:  func(*cobra.Command, []string) { *started = true },
 	}
-	root.AddCommand(newRun(ui), newStatus(ui), newShow(ui), newReplay(ui), newVerify(ui), newRepair(ui), newPrune(ui), newReconcile(ui), newSim(ui))
+	root.AddCommand(newRun(ui), newStatus(ui), newShow(ui), newReplay(ui), newVerify(ui), newRepair(ui), newPrune(ui), newLimit(ui), newReclaim(ui), newAdjust(ui), newReconcile(ui), newSim(ui))
 	return root, started
 }
 

@@ -26,7 +26,8 @@ func TestOpeningIsWitnessed(t *testing.T) {
 		was = p.Seq
 		o.unlock()
 		require.NoError(t, book.Close())
-		require.NoError(t, checkBook(o.state))
+		_, err = checkBook(o.state)
+		require.NoError(t, err)
 	}
 	p, err := readPin(o.state)
 	require.NoError(t, err)

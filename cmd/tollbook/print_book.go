@@ -136,7 +136,7 @@ func (u *ui) status(r *budget.Report, shards []checkpoint.ShardStatus, low, asJS
 	fmt.Fprintf(w, "requests\t%s\n", group(r.Requests))
 	fmt.Fprintf(w, "open\t%d\n", v.Open)
 	for _, o := range v.Reservations[:min(maxShown, len(v.Reservations))] {
-		fmt.Fprintf(w, "\t%s  %s tokens since %s, %s\n", o.RID, group(o.Tokens), o.Since.Format(time.DateTime), o.Key)
+		fmt.Fprintf(w, "\t%s  %s tokens since %s (%s ago), %s\n", o.RID, group(o.Tokens), o.Since.Format(time.DateTime), time.Since(o.Since).Round(time.Second), o.Key)
 	}
 	if more := len(v.Reservations) - maxShown; more > 0 {
 		fmt.Fprintf(w, "\tand %d more; --json lists them all\n", more)

@@ -62,11 +62,14 @@ func (u *ui) summary(c *conclusion, o *runOptions) {
 	for _, repair := range c.Repairs {
 		u.say("repaired %s: %s", repair.Path, repair.What)
 	}
-	if torn := r.Recovery; torn.Torn > 0 {
-		u.say("repaired the book: a crash had torn its last write; %d bytes were cut off and are kept in %s", torn.Torn, torn.Kept)
-	}
+	u.mended(r)
 	if n := len(r.Orphans); n > 0 {
-		u.say("in flight when an earlier run ended, and charged the hold because nobody knows the bill: %s", count(int64(n), "call"))
+		what := map[budget.OrphanPolicy]string{
+			budget.OrphanAssume: "charged the hold because nobody knows the bill",
+			budget.OrphanKeep:   "left open at the hold, as --orphans keep says",
+			budget.OrphanRefund: "given back, as --orphans refund says, though they may be on the bill",
+		}[r.Orphans[0].Policy]
+		u.say("in flight when an earlier run ended, and %s: %s", what, count(int64(n), "call"))
 	}
 	if n.Items == 0 { // it failed before it looked at any
 		u.say("%s", c.headline())
@@ -168,6 +171,8 @@ func (c *conclusion) hint(o *runOptions) string {
 		return fmt.Sprintf("after %s %s", c.RetryAt.Format(time.RFC1123), again)
 	case c.Reason != "":
 		return again + ", once the provider answers: " + wording(c.Err)
+	case c.Counts.Retry > 0 && errors.Is(c.Err, budget.ErrInFlight):
+		return fmt.Sprintf("an item waits for a call of an earlier run that is still open: the same command with --orphans assume charges that one, and sends %s of the failed again", count(int64(c.Counts.Retry), "item"))
 	case c.Counts.Retry > 0:
 		return fmt.Sprintf("the same command sends %s of the failed again; the first failed with: %v", count(int64(c.Counts.Retry), "item"), c.Err)
 	case c.Counts.Dead > 0:

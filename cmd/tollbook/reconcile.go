@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -109,7 +108,7 @@ func (o *reconcileOptions) run(ctx context.Context, ui *ui, stdin io.Reader) err
 	if err != nil {
 		return err
 	}
-	result, applied, err := o.book(ctx, report, options, prices)
+	result, applied, err := o.book(ctx, ui, report, options, prices)
 	if err != nil {
 		return err
 	}
@@ -187,37 +186,17 @@ func (o *reconcileOptions) compare(report reconcile.Report, options reconcile.Op
 	return result, nil
 }
 
-// book applies the report, and compares again. Reservations that were left open
-// stay so: whether they were billed is for their run to say.
-func (o *reconcileOptions) book(ctx context.Context, report reconcile.Report, options reconcile.Options, prices *price.Table) (result reconcile.Result, applied reconcile.Applied, err error) {
-	if _, err := foldBook(o.state); err != nil { // opening makes a book where there is none
-		return result, applied, err
-	}
-	if err := checkBook(o.state); err != nil {
-		return result, applied, err
-	}
-	book, err := budget.Open(ctx, bookOf(o.state), budget.OnOrphan(budget.OrphanKeep), budget.Prices(prices))
-	if err != nil {
-		return result, applied, openError(o.state, err)
-	}
-	defer func() {
-		if closeErr := book.Close(); closeErr != nil {
-			err = errors.Join(err, fmt.Errorf("closing the book: %w", closeErr))
+// book applies the report, and compares again.
+func (o *reconcileOptions) book(ctx context.Context, ui *ui, report reconcile.Report, options reconcile.Options, prices *price.Table) (result reconcile.Result, applied reconcile.Applied, err error) {
+	err = ui.alter(ctx, o.state, func(book *budget.Book) (err error) {
+		if result, err = o.compare(report, options); err != nil {
+			return err
 		}
-	}()
-	if result, err = o.compare(report, options); err != nil {
-		return result, applied, err
-	}
-	if applied, err = reconcile.Apply(ctx, book, result); err != nil {
-		return result, applied, &exitError{Code: exitCode(err), Err: err, Hint: "run the same command again; what is booked stays, and the rest gets the same figures"}
-	}
-	if result, err = o.compare(report, options); err != nil {
-		return result, applied, err
-	}
-	pin, err := readPin(o.state)
-	if pin == nil || err != nil {
-		return result, applied, err
-	}
-	balance := book.Report()
-	return result, applied, pin.sign(o.state, &balance)
+		if applied, err = reconcile.Apply(ctx, book, result); err != nil {
+			return &exitError{Code: exitCode(err), Err: err, Hint: "run the same command again; what is booked stays, and the rest gets the same figures"}
+		}
+		result, err = o.compare(report, options)
+		return err
+	}, budget.Prices(prices))
+	return result, applied, err
 }

@@ -1,6 +1,6 @@
 package main
 
-// What the script of reconcile needs: books and reports of the day before
+// What scripts about late corrections need: books and reports of the day before
 // yesterday, which is final and within the horizon.
 
 import (
@@ -52,25 +52,38 @@ func TestReconcileBesideARun(t *testing.T) {
 var theDay = time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -2)
 
 // book DIR CALL... makes a book of that day, or adds to it. A CALL is
-// settled:MODEL:INPUT:OUTPUT, assumed:MODEL:TOKENS, or open:MODEL:TOKENS.
+// settled:MODEL:INPUT:OUTPUT, or assumed, refunded, open or KEY=open:MODEL:TOKENS;
+// $RID is the last one's. The first may be @DAYS ago instead.
 func cmdBook(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 1 {
-		ts.Fatalf("usage: book DIR CALL...")
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: book DIR [@DAYS] CALL...")
 	}
 	ctx := context.Background()
-	noon := theDay.Add(12 * time.Hour)
+	noon, calls := theDay.Add(12*time.Hour), args[1:]
+	if days, old := strings.CutPrefix(calls[0], "@"); old {
+		n, err := strconv.Atoi(days)
+		ts.Check(err)
+		noon, calls = time.Now().AddDate(0, 0, -n), calls[1:]
+	}
 	book, err := budget.Open(ctx, ts.MkAbs(args[0]), budget.Clock(func() time.Time { return noon }), budget.OnOrphan(budget.OrphanKeep))
 	ts.Check(err)
-	for _, call := range args[1:] {
-		kind, model, figures := split3(ts, call)
+	for _, call := range calls {
+		key, rest, keyed := strings.Cut(call, "=")
+		if !keyed {
+			key, rest = "", call
+		}
+		kind, model, figures := split3(ts, rest)
 		sum := figures[0] + figures[len(figures)-1]
-		r, err := book.Reserve(ctx, budget.Request{Model: model, Tokens: max(figures[0], sum*int64(len(figures)-1))})
+		r, err := book.Reserve(ctx, budget.Request{Key: key, Model: model, Tokens: max(figures[0], sum*int64(len(figures)-1))})
 		ts.Check(err)
+		ts.Setenv("RID", r.RID())
 		switch kind {
 		case "settled":
 			_, err = r.Settle(ctx, budget.Usage{Input: figures[0], Output: figures[1]})
 		case "assumed":
 			err = r.Close()
+		case "refunded":
+			_, err = r.Refund(ctx, budget.NotBilled, "timeout")
 		case "open":
 		default:
 			ts.Fatalf("%q is no call", call)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,6 +33,7 @@ type runOptions struct {
 	attempts        int
 	prices          string
 	retryDead       bool
+	orphans         orphanFlag
 	timeout         time.Duration
 	baseURL, keyEnv string
 	keyNamed        bool // --api-key-env was given
@@ -93,6 +95,7 @@ whole answer.`,
 	f.BoolVar(&o.sim, "sim", false, "use the built-in simulated provider: no key, no network")
 	o.simOptions.flags(f, "sim-")
 	f.BoolVar(&o.retryDead, "retry-dead", false, "send items again that gave up after all their attempts")
+	f.Var(&o.orphans, "orphans", "`policy` for calls that were in flight when an earlier run was killed: assume charges what they hold; keep leaves them open, and their items wait; refund gives the hold back, which gives up that the book never shows less than the bill")
 	f.BoolVar(&o.dryRun, "dry-run", false, "send nothing: say what the batch would cost at most")
 	f.BoolVar(&o.asJSON, "json", false, "print the summary as JSON on stdout")
 	return cmd
@@ -111,6 +114,22 @@ func (a *amountFlag) Set(text string) error {
 	}
 	*a = amountFlag(n)
 	return err
+}
+
+// orphanFlag is a policy for calls whose run was killed.
+type orphanFlag budget.OrphanPolicy
+
+func (p *orphanFlag) String() string { return budget.OrphanPolicy(*p).String() }
+func (p *orphanFlag) Type() string   { return "policy" }
+
+func (p *orphanFlag) Set(text string) error {
+	for _, policy := range [...]budget.OrphanPolicy{budget.OrphanAssume, budget.OrphanKeep, budget.OrphanRefund} {
+		if policy.String() == text {
+			*p = orphanFlag(policy)
+			return nil
+		}
+	}
+	return errors.New("expected assume, keep or refund")
 }
 
 // defaults fills in the names that follow from INPUT.
@@ -160,10 +179,31 @@ func (o *runOptions) limits() ([]budget.Limit, error) {
 		given[l.Unit] = text
 		limits = append(limits, l)
 	}
-	if len(limits) == 0 && !o.sim && !o.dryRun {
-		return nil, usageError("for example --budget 2M; --budget unlimited runs without a cap", "no --budget: a run that costs money needs a cap")
+	if len(limits) > 0 || o.sim || o.dryRun {
+		return limits, nil
 	}
-	return limits, nil
+	report, err := checkBook(o.state)
+	if err != nil {
+		return nil, openError(o.state, err)
+	}
+	if slices.ContainsFunc(inForce(nil, report), func(l budget.Limit) bool { return l.Scope == "" }) {
+		return nil, nil
+	}
+	return nil, usageError("for example --budget 2M; --budget unlimited runs without a cap", "no --budget: a run that costs money needs a cap")
+}
+
+// inForce are the limits that were given, and those of the book that they leave.
+func inForce(given []budget.Limit, book *budget.Report) []budget.Limit {
+	limits := slices.Clone(given)
+	if book == nil {
+		return limits
+	}
+	for _, l := range book.Limits {
+		if l.Scope != "" || !slices.ContainsFunc(given, func(g budget.Limit) bool { return g.Unit == l.Unit }) {
+			limits = append(limits, l.Limit)
+		}
+	}
+	return limits
 }
 
 // provider is where the calls go.
@@ -246,9 +286,6 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 	if err != nil {
 		return err
 	}
-	if err := e.payable(limits, prices); err != nil {
-		return err
-	}
 	pin, err := o.pin(in, provider)
 	if err != nil {
 		return err
@@ -256,10 +293,14 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 	if err := pin.check(o.state); err != nil {
 		return err
 	}
-	if err := checkBook(o.state); err != nil {
+	report, err := checkBook(o.state)
+	if err != nil {
 		return openError(o.state, err)
 	}
-	return o.execute(ctx, ui, in, provider, pin, append(limitOptions(limits), budget.Prices(prices)))
+	if err := e.payable(inForce(limits, report), prices); err != nil {
+		return err
+	}
+	return o.execute(ctx, ui, in, provider, pin, append(limitOptions(limits), budget.Prices(prices), budget.OnOrphan(budget.OrphanPolicy(o.orphans))))
 }
 
 // priceTable is what calls are priced by, where --prices names a file or none.
@@ -291,17 +332,18 @@ func limitOptions(limits []budget.Limit) (options []budget.Option) {
 }
 
 // checkBook checks the book of a state that was begun, before anything opens
-// it: opening mends, and goes on from what is there.
-func checkBook(state string) error {
+// it: opening mends, and goes on from what is there. Of a state that was not it
+// returns nil.
+func checkBook(state string) (*budget.Report, error) {
 	have, err := readPin(state)
 	if have == nil {
-		return err
+		return nil, err
 	}
 	report, err := foldBook(state)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return have.witness(state, &report)
+	return &report, have.witness(state, &report)
 }
 
 // pin is what the state directory of this run is to be pinned to.

@@ -6,6 +6,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/tollbook/tollbook/journal"
 )
 
 func TestMain(m *testing.M) {
@@ -41,8 +44,9 @@ func TestScripts(t *testing.T) {
 			"sim":   cmdSim,
 			"get":   cmdGet,
 			"chop":  cmdChop,
+			"caps":  cmdCaps,
 
-			// for reconcile
+			// for late corrections
 			"book":   cmdBook,
 			"report": cmdReport,
 			"bill":   cmdBill,
@@ -113,4 +117,18 @@ func cmdChop(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	text := strings.TrimSuffix(ts.ReadFile(args[0]), "\n")
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+// caps STATE prints every limit entry of the whole history, without what later
+// segments repeat.
+func cmdCaps(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: caps STATE")
+	}
+	for e, err := range (journal.Dir{Path: bookOf(ts.MkAbs(args[0]))}).History() {
+		ts.Check(err)
+		if e.Kind == journal.Limit && !e.Carried {
+			fmt.Fprintf(ts.Stdout(), "%s %d\n", e.Cap.Kind, e.Cap.Max)
+		}
+	}
 }
