@@ -68,13 +68,17 @@ func (c chunks) Read(p []byte) (int, error) { return copy(p, c), nil }
 func (c chunks) Close() error               { return nil }
 
 // streams are the formats, each with a request and a chunk of its kind.
-var streams = []struct{ name, path, body, chunk string }{
-	{"asked", "/v1/chat/completions", streamed, "data: " + word("four") + "\n\n"},
-	{"hidden", "/v1/chat/completions", strings.Replace(prompt, "{", `{"stream":true,`, 1), "data: " + word("four") + "\n\n"},
+var streams = []struct {
+	name, path, body, chunk string
+	stop                    bool // under StopOverrun
+}{
+	{"asked", "/v1/chat/completions", streamed, "data: " + word("four") + "\n\n", false},
+	{"asked, to be stopped", "/v1/chat/completions", strings.Replace(streamed, `"max_tokens":100`, `"max_tokens":1000000000000`, 1), "data: " + word("four") + "\n\n", true},
+	{"hidden", "/v1/chat/completions", strings.Replace(prompt, "{", `{"stream":true,`, 1), "data: " + word("four") + "\n\n", false},
 	{"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":100,"stream":true,"messages":[{"role":"user","content":"Say something."}]}`,
-		"event: content_block_delta\ndata: " + `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" four"}}` + "\n\n"},
+		"event: content_block_delta\ndata: " + `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" four"}}` + "\n\n", false},
 	{"gemini", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"Say something."}]}],"generationConfig":{"maxOutputTokens":100}}`,
-		`data: {"candidates":[{"content":{"parts":[{"text":" four"}],"role":"model"},"index":0}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"modelVersion":"gemini-2.5-flash"}` + "\r\n\r\n"},
+		`data: {"candidates":[{"content":{"parts":[{"text":" four"}],"role":"model"},"index":0}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"modelVersion":"gemini-2.5-flash"}` + "\r\n\r\n", false},
 }
 
 func BenchmarkChunk(b *testing.B) {
@@ -83,11 +87,15 @@ func BenchmarkChunk(b *testing.B) {
 			book := budget.Memory(budget.Tokens(budget.MaxTokens))
 			defer book.Close()
 			stream := chunks(s.chunk)
-			rt := middleware.Transport(book, middleware.Base(base(func(r *http.Request) (*http.Response, error) {
+			opts := []middleware.Option{middleware.Base(base(func(r *http.Request) (*http.Response, error) {
 				resp := reply(r, 200, http.Header{"Content-Type": {"text/event-stream"}}, "")
 				resp.Body = stream
 				return resp, nil
-			})))
+			}))}
+			if s.stop {
+				opts = append(opts, middleware.StopOverrun())
+			}
+			rt := middleware.Transport(book, opts...)
 			r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://provider.test"+s.path, strings.NewReader(s.body))
 			if err != nil {
 				b.Fatal(err)

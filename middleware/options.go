@@ -27,6 +27,7 @@ type config struct {
 	scope          string
 	maxWait        time.Duration
 	onAbort        AbortPolicy
+	stopOverrun    bool
 	headers, idle  time.Duration
 	outageAfter    int
 	denyByResponse bool
@@ -94,6 +95,17 @@ func OutageAfter(failures int) Option { return func(c *config) { c.outageAfter =
 
 // OnAbort says what an aborted stream is charged.
 func OnAbort(p AbortPolicy) Option { return func(c *config) { c.onAbort = p } }
+
+// StopOverrun ends a stream in the middle when its output passes what was
+// reserved for it: it goes on to the reader for at most one chunk more, and ends
+// with an [*OverrunError]; so does the exchange with the provider. What came is
+// charged then, as assumed: the prompt's bound, and the output as reported so
+// far or a token for each chunk with text of each choice, whichever is more.
+//
+// Without it such a stream goes on to its end, and what it used above its hold is
+// booked as an overrun. Where somebody between the model and here cuts its text
+// into pieces smaller than tokens, streams would be stopped too early.
+func StopOverrun() Option { return func(c *config) { c.stopOverrun = true } }
 
 // DenyByResponse answers denials and pauses with a synthetic 402, as Stainless
 // SDKs get it anyway, instead of a Go error: for a client that flattens errors

@@ -38,6 +38,7 @@ type stream struct {
 
 	mu      lock // not held while the base is read
 	watch   meter.Watch
+	shown   []byte // under StopOverrun
 	pending []byte // of the watch's, or ours; to be handed on first
 	err     error  // what a reader gets then, for ever
 	reading bool
@@ -86,16 +87,20 @@ func (s *stream) Read(p []byte) (int, error) {
 // take shows what was read into p to the watch, and returns how much of p is to
 // be handed on at once.
 func (s *stream) take(p []byte, n int, err error) (now int) {
-	if err != nil {
-		defer s.end()
-	}
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
 	s.locked(func() {
 		s.reading = false
 		if s.err != nil { // it was aborted meanwhile
 			return
 		}
-		out := s.watch.Write(p[:n])
-		if err != nil {
+		out, overrun := s.show(p[:n])
+		if overrun != nil {
+			s.err, err = overrun, overrun
+		} else if err != nil {
 			s.pending = append([]byte(nil), out...) // End may take out back
 			s.pending = append(s.pending, s.watch.End()...)
 			s.err = err
@@ -118,12 +123,16 @@ func (s *stream) finish(aborted bool) {
 	}
 	r := s.watch.Reading()
 	res := s.call.streamEnd(r, s.ref, aborted)
-	s.closed = true
-	s.call.circuit.saw(res.health, s.probe)
-	s.tell = s.call.close(res)
+	s.settle(res)
 	if r.Finished && !r.Final {
 		s.call.warnUnknown(res.usage.Why)
 	}
+}
+
+func (s *stream) settle(res result) {
+	s.closed = true
+	s.call.circuit.saw(res.health, s.probe)
+	s.tell = s.call.close(res)
 }
 
 // locked runs f under the lock, and tells of a close without it. If a meter of

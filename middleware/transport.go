@@ -71,7 +71,8 @@ import (
 //     usage, a 5xx; or what a stream reported on the way, if that is more: it
 //     is no last word where the stream was cut or output came behind it. A
 //     stream that the caller gives up is charged by [OnAbort]; if it was at its
-//     end already, Close reads the rest for up to a second.
+//     end already, Close reads the rest for up to a second. One that passes what
+//     was reserved goes on, unless [StopOverrun] is given.
 //
 // A chat or completion stream is asked for its usage (stream_options), also if
 // the caller did not ask, and the extra chunk is taken out again. A host that

@@ -79,6 +79,7 @@ type anthropicStream struct {
 	finished  bool
 	stopped   bool
 	generated int64
+	pieces    int64 // of it
 	garbled   bool
 	failure   *Refusal
 }
@@ -92,7 +93,7 @@ func newAnthropicStream() *anthropicStream {
 func (w *anthropicStream) size() int64 { return w.generated + w.lost }
 
 func (w *anthropicStream) Reading() Reading {
-	r := Reading{Finished: w.finished, Stopped: w.stopped, Failure: w.failure, Generated: w.size()}
+	r := Reading{Finished: w.finished, Stopped: w.stopped, Failure: w.failure, Generated: w.size(), Pieces: w.pieces}
 	r.Usage = w.reported.verdict(r.Generated > 0, true, w.id)
 	if r.Usage.Why == NoUsage && (w.garbled || w.lost > 0) {
 		r.Usage.Why = Unreadable
@@ -130,6 +131,12 @@ func (w *anthropicStream) event(name, data []byte, last bool) verdict {
 		w.garbled = w.garbled || bytes.Contains(data, []byte(`"usage"`))
 		return pass
 	}
+	before := w.generated
+	defer func() {
+		if w.generated > before {
+			w.pieces++
+		}
+	}()
 	switch string(kind) {
 	case `"message_start"`:
 		if w.id == "" {

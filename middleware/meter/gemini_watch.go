@@ -55,6 +55,7 @@ type geminiAnswer struct {
 	ended     map[int64]bool
 	blocked   bool // the prompt was refused: no candidate comes
 	generated int64
+	pieces    int64 // of it
 	failure   *Refusal
 }
 
@@ -89,7 +90,7 @@ func (a *geminiAnswer) chunk(v value) {
 }
 
 func (a *geminiAnswer) candidate(v value) {
-	index := int64(0)
+	index, before := int64(0), a.generated
 	ended := false
 	for k, m := range v.members() {
 		switch string(k) {
@@ -100,6 +101,9 @@ func (a *geminiAnswer) candidate(v value) {
 		case "content":
 			a.generated += generated(m)
 		}
+	}
+	if a.generated > before {
+		a.pieces++
 	}
 	if ended && index < max(a.choices, 1) {
 		if a.ended == nil {
@@ -113,7 +117,7 @@ func (a *geminiAnswer) stopped() bool { return a.blocked || int64(len(a.ended)) 
 
 // reading is what is known, of a stream that lost so many bytes unread.
 func (a *geminiAnswer) reading(lost int64, over bool) Reading {
-	r := Reading{Stopped: a.stopped(), Failure: a.failure, Generated: a.generated + lost}
+	r := Reading{Stopped: a.stopped(), Failure: a.failure, Generated: a.generated + lost, Pieces: a.pieces}
 	r.Finished = over && r.Stopped
 	r.Usage = a.reported.verdict(r.Generated > 0, true, a.id)
 	if r.Usage.Why == NoUsage && lost > 0 {

@@ -118,6 +118,10 @@ type Reading struct {
 	// and visible reasoning included. Streams only: a JSON body sets it to at
 	// least 1 where it holds any.
 	Generated int64
+	// Pieces is how many chunks held generated text, those of several choices
+	// counted for each: the model wrote at least as many tokens, unless somebody
+	// on the way cuts the text finer. Streams only.
+	Pieces int64
 }
 
 // Words for [budget.Usage.Why], so that a report can count them.

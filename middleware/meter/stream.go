@@ -13,7 +13,8 @@ type streamWatch struct {
 	finished  bool
 	ended     map[int64]bool // choices that gave their finish reason, by index
 	generated int64
-	garbled   bool // an event was broken that may have held usage
+	pieces    int64 // of it
+	garbled   bool  // an event was broken that may have held usage
 	failure   *Refusal
 }
 
@@ -29,7 +30,7 @@ func (w *streamWatch) stopped() bool { return int64(len(w.ended)) >= w.choices }
 func (w *streamWatch) size() int64 { return w.generated + w.lost }
 
 func (w *streamWatch) Reading() Reading {
-	r := Reading{Finished: w.finished, Stopped: w.stopped(), Failure: w.failure, Generated: w.size()}
+	r := Reading{Finished: w.finished, Stopped: w.stopped(), Failure: w.failure, Generated: w.size(), Pieces: w.pieces}
 	r.Usage = w.reported.verdict(r.Generated > 0, true, w.id)
 	if r.Usage.Why == NoUsage && (w.garbled || w.lost > 0) {
 		r.Usage.Why = Unreadable
@@ -102,7 +103,7 @@ func (w *streamWatch) event(name, data []byte, last bool) verdict {
 
 // choice reads one choice of a chunk.
 func (w *streamWatch) choice(choice value) {
-	index, reason := int64(0), value(nil)
+	index, reason, before := int64(0), value(nil), w.generated
 	for k, m := range choice.members() {
 		switch string(k) {
 		case "index":
@@ -112,6 +113,9 @@ func (w *streamWatch) choice(choice value) {
 		case "delta", "text", "message":
 			w.generated += generated(m)
 		}
+	}
+	if w.generated > before {
+		w.pieces++
 	}
 	if reason.kind() == '"' && len(reason) > 2 && index < w.choices { // some servers send "" all along
 		if w.ended == nil {

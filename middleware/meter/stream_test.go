@@ -248,3 +248,33 @@ func TestWatchPicksTheForm(t *testing.T) {
 	_, r := watch(meter.OpenAIChat.Watch(meter.Bound{}, header(sseType), false), []byte(stop+bare(5, 1)), 50)
 	require.True(t, r.Usage.Known())
 }
+
+// case 51: of each format the chunks that held text are counted, those of several
+// choices for each: what a model wrote at least.
+func TestPieces(t *testing.T) {
+	gemini := func(texts ...string) string {
+		all := ""
+		for i, text := range texts {
+			all += fmt.Sprintf(`{"index":%d,"content":{"parts":[{"text":%q}]}},`, i, text)
+		}
+		return `data: {"candidates":[` + strings.TrimSuffix(all, ",") + "]}\n\n"
+	}
+	for name, c := range map[string]struct {
+		meter  meter.Meter
+		stream string
+		want   int64
+	}{
+		"OpenAI": {meter.OpenAIChat, delta("a") + delta("") + delta("b") + stop + bare(5, 2) + done, 2},
+		"OpenAI, two choices in a chunk": {meter.OpenAIChat,
+			`data: {"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"reasoning":"b"}}]}` + "\n\n", 2},
+		"OpenAI, a completion": {meter.OpenAICompletions, `data: {"choices":[{"index":0,"text":"a"}]}` + "\n\n", 1},
+		"Anthropic": {meter.AnthropicMessages, `data: {"type":"message_start","message":{"id":"m","content":[],"usage":{"input_tokens":5,"output_tokens":1}}}` + "\n\n" +
+			`data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}` + "\n\n" +
+			strings.Repeat(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}`+"\n\n", 3) +
+			`data: {"type":"ping"}` + "\n\n" + `data: {"type":"content_block_stop","index":0}` + "\n\n", 3},
+		"Gemini": {meter.GeminiStream, gemini("a") + gemini("b", "c") + gemini(""), 3},
+	} {
+		_, r := watch(c.meter.Watch(meter.Bound{Choices: 2, Stream: true}, header(sseType), false), []byte(c.stream), 17)
+		require.Equal(t, c.want, r.Pieces, name)
+	}
+}
