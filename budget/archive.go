@@ -98,8 +98,8 @@ func (a *archive) named(r ref, rid string) bool {
 	b, offset := a.place(r)
 	record := b.bytes[offset:]
 	if record[0]&isUUID != 0 {
-		id, ok := parseUUID(rid)
-		return ok && id == uuid.UUID(record[1:17])
+		a, b, ok := parseUUID(rid)
+		return ok && a == binary.LittleEndian.Uint64(record[1:]) && b == binary.LittleEndian.Uint64(record[9:])
 	}
 	n, size := binary.Uvarint(record[1:])
 	return int(n) == len(rid) && string(record[1+size:1+size+int(n)]) == rid
@@ -144,8 +144,9 @@ func (a *archive) empty(i int) {
 // the times, which of the figures are not zero, and these.
 func (h *life) pack(dst []byte, base int64) []byte {
 	first := len(dst)
-	if id, ok := parseUUID(h.rid); ok {
-		dst = append(append(dst, isUUID), id[:]...)
+	if a, b, ok := parseUUID(h.rid); ok {
+		dst = binary.LittleEndian.AppendUint64(append(dst, isUUID), a)
+		dst = binary.LittleEndian.AppendUint64(dst, b)
 	} else {
 		dst = appendText(append(dst, 0), h.rid)
 	}
@@ -181,8 +182,8 @@ func (h *life) packNumbers(dst []byte, base int64) []byte {
 	var figures [figureCount]int64
 	h.figures(&figures)
 	which := uint64(0)
-	for i, f := range figures {
-		if f != 0 {
+	for i := range figures {
+		if figures[i] != 0 {
 			which |= 1 << i
 		}
 	}
@@ -293,28 +294,3 @@ func (r *reader) text() string {
 	r.n += n
 	return s
 }
-
-// parseUUID reads the canonical form alone, which [uuid.UUID.String] gives back.
-func parseUUID(s string) (id uuid.UUID, ok bool) {
-	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
-		return id, false
-	}
-	bad := byte(0)
-	for i, at := range [...]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
-		high, low := nibbles[s[at]], nibbles[s[at+1]]
-		bad |= high | low
-		id[i] = high<<4 | low
-	}
-	return id, bad < 16
-}
-
-// nibbles are the values of lower-case hex digits, and 255 of all else.
-var nibbles = func() (of [256]byte) {
-	for c := range of {
-		of[c] = 255
-	}
-	for i, c := range "0123456789abcdef" {
-		of[c] = byte(i)
-	}
-	return of
-}()

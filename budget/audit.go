@@ -176,7 +176,7 @@ func (a *Audit) checkPath(e *journal.Entry, h *hold) {
 			continue
 		}
 		for u := TokenUnit; u <= RequestUnit; u++ {
-			if c := &at.caps[u]; c.set && u.of(e.Change) > 0 && u.of(at.sum) > c.max {
+			if c := &at.caps[u]; c.set && u.in(&e.Change) > 0 && u.in(&at.sum) > c.max {
 				a.violation(e, fmt.Errorf("%s of %q was admitted above the limit of scope %q: %s in use of %s", e.Kind, e.RID, at.scope, u.Format(u.of(at.sum)), u.Format(c.max)))
 			}
 		}

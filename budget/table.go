@@ -12,6 +12,11 @@ package budget
 type table struct {
 	shards [256]shard
 	count  int
+
+	// Where the last find ended: what is done next mostly is so with the same hash.
+	// Below zero where slots have moved since.
+	looked uint64
+	ended  int
 }
 
 type shard struct {
@@ -46,11 +51,14 @@ func (t *table) find(hash uint64, is func(ref) bool) ref {
 	if s.used == 0 {
 		return 0
 	}
-	for i := s.home(tag); s.slots[i] != 0; i = s.next(i) {
+	i := s.home(tag)
+	for ; s.slots[i] != 0; i = s.next(i) {
 		if r := ref(s.slots[i] & (1<<refBits - 1)); s.slots[i]>>refBits == tag && is(r) {
+			t.looked, t.ended = hash, i
 			return r
 		}
 	}
+	t.looked, t.ended = hash, i
 	return 0
 }
 
@@ -75,14 +83,18 @@ func (t *table) put(hash uint64, r ref) {
 	s, tag := t.at(hash)
 	if s.used >= len(s.slots)/5*4 {
 		s.resize(len(s.slots)*3/2 + 8)
+		t.ended = -1
 	}
-	s.add(tag<<refBits | uint64(r))
+	i := s.home(tag)
+	if t.looked == hash && t.ended >= 0 {
+		i = t.ended
+	}
+	s.add(i, tag<<refBits|uint64(r))
 	s.used++
 	t.count++
 }
 
-func (s *shard) add(slot uint64) {
-	i := s.home(slot >> refBits)
+func (s *shard) add(i int, slot uint64) {
 	for s.slots[i] != 0 {
 		i = s.next(i)
 	}
@@ -95,15 +107,18 @@ func (s *shard) resize(n int) {
 	clear(s.slots) // memory that is read before it is written costs two page faults
 	for _, slot := range old {
 		if slot != 0 {
-			s.add(slot)
+			s.add(s.home(slot>>refBits), slot)
 		}
 	}
 }
 
 // slot returns the index of a ref, or -1.
-func (s *shard) slot(tag uint64, r ref) int {
+func (t *table) slot(hash uint64, s *shard, tag uint64, r ref) int {
 	if s.used == 0 {
 		return -1
+	}
+	if t.looked == hash && t.ended >= 0 && s.slots[t.ended] == tag<<refBits|uint64(r) {
+		return t.ended
 	}
 	i := s.home(tag)
 	for s.slots[i] != tag<<refBits|uint64(r) {
@@ -118,7 +133,7 @@ func (s *shard) slot(tag uint64, r ref) int {
 // replace puts now where was is, and reports whether it is there.
 func (t *table) replace(hash uint64, was, now ref) bool {
 	s, tag := t.at(hash)
-	i := s.slot(tag, was)
+	i := t.slot(hash, s, tag, was)
 	if i >= 0 {
 		s.slots[i] = tag<<refBits | uint64(now)
 	}
@@ -128,10 +143,11 @@ func (t *table) replace(hash uint64, was, now ref) bool {
 // remove takes a ref out, and closes the gap in the run it was in.
 func (t *table) remove(hash uint64, r ref) {
 	s, tag := t.at(hash)
-	gap := s.slot(tag, r)
+	gap := t.slot(hash, s, tag, r)
 	if gap < 0 {
 		return
 	}
+	t.ended = -1
 	distance := func(from, to int) int { return (to - from + len(s.slots)) % len(s.slots) }
 	for i := s.next(gap); s.slots[i] != 0; i = s.next(i) {
 		if distance(s.home(s.slots[i]>>refBits), i) >= distance(gap, i) {

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -198,4 +199,22 @@ func TestForgettingWhatLateCallsReplaced(t *testing.T) {
 	}
 	require.Less(t, putAway(b.ledger), 3*forgetEach)
 	require.NoError(t, Inconsistent(b))
+}
+
+func TestParseUUID(t *testing.T) {
+	rid := "0198f3a2-7c1e-7d44-9b1a-bcdef09a1c2d"
+	for i := range rid {
+		for c := range 256 {
+			s := rid[:i] + string([]byte{byte(c)}) + rid[i+1:]
+			want, err := uuid.Parse(s)
+			first, last, ok := parseUUID(s)
+			require.Equal(t, err == nil && want.String() == s, ok, "%q", s)
+			if ok {
+				require.Equal(t, first, binary.LittleEndian.Uint64(want[:]))
+				require.Equal(t, last, binary.LittleEndian.Uint64(want[8:]))
+			}
+		}
+		_, _, ok := parseUUID(rid[:i])
+		require.False(t, ok)
+	}
 }
