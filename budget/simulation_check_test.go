@@ -41,11 +41,11 @@ func newSimLedger() simLedger {
 
 // observe is told of every entry that is durable.
 func (p *process) observe(e journal.Entry) {
-	if p.dead {
+	if p.dead.Load() {
 		return
 	}
 	l := &p.ledger
-	p.counts.entries++
+	p.count(func(c *simCounts) { c.entries++ })
 	l.entries[e.Seq] = e
 	if l.opening {
 		return // what is open may be of entries that nobody was told of
@@ -166,7 +166,7 @@ func (w *simulation) history(on *disk.Mem) (budget.Report, error) {
 
 // checkNow is the check after each step.
 func (p *process) checkNow() {
-	if !p.opened || p.dead {
+	if !p.opened || p.dead.Load() {
 		return
 	}
 	p.bracket("at step %d", p.steps)
@@ -186,11 +186,9 @@ func (p *process) bracket(format string, args ...any) {
 
 // sent is called when an attempt leaves.
 func (p *process) sent(key, name string) {
-	p.mu.Lock()
 	p.sends[key]++
 	n := p.sends[key]
-	p.mu.Unlock()
-	p.counts.sent++
+	p.count(func(c *simCounts) { c.sent++ })
 	h := p.ledger.open[key]
 	switch {
 	case p.finished[name]:
@@ -201,7 +199,7 @@ func (p *process) sent(key, name string) {
 		p.fail("I5: %s leaves, and its reservation is closed", name)
 	case n > h.attempts:
 		p.fail("I5: attempt %d of %s leaves, and %d are paid for", n, name, h.attempts)
-	case p.rng.IntN(8) == 0 && !p.broken: // what would be left if the power went now
+	case p.rng.IntN(8) == 0 && !p.broken.Load(): // what would be left if the power went now
 		left := p.machine.mem.Foresee(p.rng)
 		kept := false
 		for e, err := range (journal.Dir{Path: "book", FS: left}).History() {
@@ -219,7 +217,7 @@ func (p *process) sent(key, name string) {
 // excuse takes an error that trouble of the disk, or the end of the process, is
 // behind.
 func (p *process) excuse(what string, err error) {
-	if err == nil || p.dead {
+	if err == nil || p.dead.Load() {
 		return
 	}
 	if errors.Is(err, journal.ErrCorrupt) || errors.Is(err, budget.ErrDamaged) || errors.Is(err, checkpoint.ErrDamaged) {
@@ -227,7 +225,7 @@ func (p *process) excuse(what string, err error) {
 		return
 	}
 	for _, cause := range []error{errDevice, disk.ErrGone, io.ErrShortWrite, syscall.ENOSPC, journal.ErrFull, budget.ErrBroken} {
-		if errors.Is(err, cause) && (p.broken || p.style.diskRoom) {
+		if errors.Is(err, cause) && (p.broken.Load() || p.style.diskRoom) {
 			return
 		}
 	}
@@ -236,7 +234,7 @@ func (p *process) excuse(what string, err error) {
 
 // finish ends a process that was not killed.
 func (p *process) finish() {
-	if p.dead {
+	if p.dead.Load() {
 		return
 	}
 	report := p.book.Report()
@@ -248,7 +246,7 @@ func (p *process) finish() {
 		if n := len(report.Open); n > 0 && (p.style.orphans != budget.OrphanKeep || n > len(report.Orphans)) {
 			p.fail("I2: %d reservations stay open: %+v", n, report.Open)
 		}
-	} else if !p.broken && !p.style.diskRoom {
+	} else if !p.broken.Load() && !p.style.diskRoom {
 		p.fail("the book broke: %w", report.Broken)
 	}
 	if p.err != nil && !errors.Is(p.err, checkpoint.ErrPaused) && !errors.Is(p.err, checkpoint.ErrFailed) {
@@ -273,16 +271,16 @@ func (p *process) end() (over bool) {
 		w.disk = m.mem.Kill()
 	}
 	w.disk.SetCapacity(-1)
-	if !p.dead && p.opened {
+	if !p.dead.Load() && p.opened {
 		ended := w.endedItems(w.disk)
-		if n := len(ended); n < p.sum.Done && !p.broken {
+		if n := len(ended); n < p.sum.Done && !p.broken.Load() {
 			w.fail("I9: %d items are done, and %d lines are left", p.sum.Done, n)
 		}
 	}
 	if errors.Is(p.err, checkpoint.ErrPaused) && w.style.tight {
 		w.cap += 300 + p.rng.Int64N(1000)
 	}
-	return !p.dead && p.opened && p.err == nil && p.sum.Pending == 0
+	return !p.dead.Load() && p.opened && p.err == nil && p.sum.Pending == 0
 }
 
 // judge looks at the end: all is done once, nothing is open, and the provider's own

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tollbook/tollbook/budget"
@@ -40,8 +41,16 @@ type simulation struct {
 	calm     bool  // no trouble any more: the batch is to end
 	cap      int64 // tokens
 	trace    uint64
-	wrong    error // the first promise that was broken
-	counts   simCounts
+
+	mu     sync.Mutex // momentary: nothing waits while it is held
+	wrong  error      // the first promise that was broken
+	counts simCounts
+}
+
+func (w *simulation) count(f func(*simCounts)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(&w.counts)
 }
 
 // simCounts is what was met, so that a test can tell that it met it.
@@ -155,6 +164,8 @@ func chance(seed uint64, of string, n int) *rand.Rand {
 }
 
 func (w *simulation) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.wrong == nil {
 		w.wrong = fmt.Errorf("life %d: %w", w.lives, fmt.Errorf(format, args...))
 	}
@@ -193,7 +204,7 @@ type process struct {
 	*scheduler
 	rng      *rand.Rand // of this life
 	machine  *machine
-	dead     bool            // and nothing that it does reaches the outside
+	dead     atomic.Bool     // and nothing that it does reaches the outside
 	finished map[string]bool // items that had ended when it began
 	file     *journal.File
 	book     *budget.Book
@@ -201,10 +212,8 @@ type process struct {
 	sum      checkpoint.Summary
 	err      error
 	opened   bool
-	broken   bool // a trouble was met: errors are excused
-
-	mu    sync.Mutex       // momentary
-	sends map[string]int64 // attempts that left, by key
+	broken   atomic.Bool      // a trouble was met: errors are excused
+	sends    map[string]int64 // attempts that left, by key
 }
 
 // live is one process, from its start to its end. It reports whether that was
@@ -239,7 +248,7 @@ func (w *simulation) live() (over bool) {
 
 // kill ends the life at once: a power cut, or the end of the process alone.
 func (p *process) kill(why string) {
-	if p.dead {
+	if p.dead.Load() {
 		return
 	}
 	if p.rng.IntN(2) == 0 {
@@ -254,8 +263,8 @@ func (p *process) kill(why string) {
 }
 
 func (p *process) died() {
-	p.dead = true
-	p.counts.crashes++
+	p.dead.Store(true)
+	p.count(func(c *simCounts) { c.crashes++ })
 	p.release()
 }
 
@@ -265,11 +274,11 @@ func (p *process) fs() disk.FS {
 		before := p.machine.found
 		f := p.machine.fault(op)
 		if p.machine.found && !before {
-			p.counts.troubles++
+			p.count(func(c *simCounts) { c.troubles++ })
 			p.note("trouble at %s", op)
-			p.broken = true
+			p.broken.Store(true)
 		}
-		if p.machine.dead && !p.dead {
+		if p.machine.dead && !p.dead.Load() {
 			if p.machine.after == nil { // killed in the middle of a write: as soon as that is made
 				return f
 			}
@@ -358,12 +367,12 @@ func (p *process) item(ctx context.Context, t checkpoint.Task[simItem]) (checkpo
 		status = resp.StatusCode
 		err = p.read(it.name, resp, cancel, wayward, way, rng)
 	}
-	if !p.dead && len(receipts) == 1 {
+	if !p.dead.Load() && len(receipts) == 1 {
 		p.observers(it.name, key, receipts[0], rng)
 	}
 	switch {
 	case err != nil && middleware.IsPause(err):
-		p.counts.pauses++
+		p.count(func(c *simCounts) { c.pauses++ })
 		return checkpoint.Line{}, err
 	case err == nil && status == http.StatusOK:
 		return checkpoint.Line{JSON: fmt.Appendf(nil, `{"item":%q,"life":%d}`, it.name, p.lives)}, nil
@@ -420,7 +429,7 @@ func (p *process) observers(name, key string, r budget.Receipt, rng *rand.Rand) 
 			err = res.Close()
 			again = r
 		}
-		p.counts.late++
+		p.count(func(c *simCounts) { c.late++ })
 		switch {
 		case err != nil:
 			p.excuse("observe", err)
@@ -438,7 +447,7 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	key, _ := r.Context().Value(simKey{}).(string)
 	name, _, _ := strings.Cut(key, "/")
 	p.gate("send %s", name)
-	if p.dead {
+	if p.dead.Load() {
 		return nil, errNetwork
 	}
 	rng := chance(p.seed, key, int(p.sends[key]))
@@ -458,7 +467,7 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = &simBody{resp.Body, p, name}
-	if p.dead {
+	if p.dead.Load() {
 		resp.Body.Close()
 		return nil, errNetwork
 	}
@@ -476,7 +485,7 @@ type simBody struct {
 
 func (b *simBody) Read(to []byte) (int, error) {
 	b.p.gate("read %s", b.name)
-	if b.p.dead {
+	if b.p.dead.Load() {
 		return 0, errNetwork
 	}
 	return b.ReadCloser.Read(to[:min(len(to), 200)])
