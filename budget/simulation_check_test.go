@@ -53,8 +53,13 @@ func (p *process) observe(e journal.Entry) {
 	if err := l.sum.Add(&e.Change); err != nil {
 		p.fail("I3: %v", err)
 	}
-	if admitted := e.Kind == journal.Reserve || e.Kind == journal.Extend; admitted && e.Amount > 0 && l.sum.Amount > p.cap {
-		p.fail("I4: %s of %d to a net of %d, and the cap is %d", e.Kind, e.Amount, l.sum.Amount, p.cap)
+	if e.Kind == journal.Reserve || e.Kind == journal.Extend {
+		if e.Amount > 0 && l.sum.Amount > p.cap {
+			p.fail("I4: %s of %d to a net of %d, and the cap is %d", e.Kind, e.Amount, l.sum.Amount, p.cap)
+		}
+		if p.unbooked.Load() {
+			p.fail("I5: %s, after a close that could not be written", e.Kind)
+		}
 	}
 	if err := l.take(&e); err != nil {
 		p.fail("I2: %s: %w", e.Kind, err)
@@ -211,6 +216,13 @@ func (p *process) sent(key, name string) {
 		if !kept {
 			p.fail("I5: %s leaves, and a power cut would take the entry that holds for it", name)
 		}
+	}
+}
+
+// delivered is called when an answer was read to its end, or a refusal.
+func (p *process) delivered(key string) {
+	if h := p.ledger.open[key]; !p.dead.Load() && !p.unbooked.Load() && (h == nil || h.closes == 0) {
+		p.fail("I5: the answer to %s comes, and its close is not durable", key)
 	}
 }
 

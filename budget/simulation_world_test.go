@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -213,7 +214,24 @@ type process struct {
 	err      error
 	opened   bool
 	broken   atomic.Bool      // a trouble was met: errors are excused
+	unbooked atomic.Bool      // a close could not be written
 	sends    map[string]int64 // attempts that left, by key
+}
+
+// closeErrors hears of closes that could not be written: the guard logs nothing
+// else as an error.
+type closeErrors struct {
+	slog.Handler
+	p *process
+}
+
+func (c closeErrors) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelError
+}
+
+func (c closeErrors) Handle(context.Context, slog.Record) error {
+	c.p.unbooked.Store(true)
+	return nil
 }
 
 // live is one process, from its start to its end. It reports whether that was
@@ -313,7 +331,7 @@ func (p *process) main() {
 	}
 	p.opened = true
 	p.begin()
-	p.guard = middleware.Transport(p.book, middleware.Base(p), middleware.OnAbort(p.style.onAbort), middleware.MaxWait(p.style.maxWait),
+	p.guard = middleware.Transport(p.book, middleware.Base(p), middleware.OnAbort(p.style.onAbort), middleware.MaxWait(p.style.maxWait), middleware.Logger(slog.New(closeErrors{slog.DiscardHandler, p})),
 		middleware.Bounds(meter.Options{DefaultOutput: 30}), middleware.Timeouts(3*time.Second, 2*time.Second),
 		middleware.Retry(retry.Policy{Attempts: p.style.attempts, LongestWait: 2 * time.Second, Backoff: func(n int) time.Duration { return time.Duration(n) * 40 * time.Millisecond }}))
 	p.sum, p.err = checkpoint.RunTasks(ctx, simSource(p.items), checkpoint.Options[simItem]{
@@ -365,7 +383,7 @@ func (p *process) item(ctx context.Context, t checkpoint.Task[simItem]) (checkpo
 	status := 0
 	if err == nil {
 		status = resp.StatusCode
-		err = p.read(it.name, resp, cancel, wayward, way, rng)
+		err = p.read(it.name, key, resp, cancel, wayward, way, rng)
 	}
 	if !p.dead.Load() && len(receipts) == 1 {
 		p.observers(it.name, key, receipts[0], rng)
@@ -392,10 +410,13 @@ func (p *process) item(ctx context.Context, t checkpoint.Task[simItem]) (checkpo
 
 // read reads an answer, or leaves it half-way: closes it, cancels, or forgets it,
 // and lets its context end.
-func (p *process) read(name string, resp *http.Response, cancel func(), wayward bool, way int, rng *rand.Rand) error {
+func (p *process) read(name, key string, resp *http.Response, cancel func(), wayward bool, way int, rng *rand.Rand) error {
 	if !wayward || way == 0 {
 		defer resp.Body.Close()
 		_, err := io.Copy(io.Discard, resp.Body)
+		if err == nil {
+			p.delivered(key)
+		}
 		return err
 	}
 	io.CopyN(io.Discard, resp.Body, rng.Int64N(600))
