@@ -18,11 +18,12 @@ import (
 // same way. It also lets time pass, so that whatever waits for an answer may find
 // its time over.
 type scheduler struct {
-	rng   *rand.Rand
-	say   func(format string, args ...any) // nil: silent
-	check func()                           // after each step
-	die   func(why string)                 // ends the life
-	last  int                              // the step at which it ends; 0: none
+	rng    *rand.Rand
+	say    func(format string, args ...any) // nil: silent
+	check  func()                           // after each step
+	die    func(why string)                 // ends the life
+	last   int                              // the step at which it ends; 0: none
+	passes []time.Duration                  // how much time passes now and then
 
 	mu     sync.Mutex // momentary: nothing waits while it is held
 	parked []*gate
@@ -39,7 +40,7 @@ type gate struct {
 }
 
 func newScheduler(rng *rand.Rand) *scheduler {
-	return &scheduler{rng: rng, came: make(chan struct{}, 1), check: func() {}}
+	return &scheduler{rng: rng, came: make(chan struct{}, 1), check: func() {}, passes: []time.Duration{time.Millisecond, 30 * time.Millisecond, time.Second}}
 }
 
 // gate waits until the scheduler lets this one through. The name is the same
@@ -81,7 +82,7 @@ func (s *scheduler) run(over <-chan struct{}) {
 			s.note("%s", g.name)
 			close(g.pass)
 		case s.waiting() > 0:
-			d := []time.Duration{time.Millisecond, 30 * time.Millisecond, time.Second}[s.rng.IntN(3)]
+			d := s.passes[s.rng.IntN(len(s.passes))]
 			s.note("%v pass", d)
 			time.Sleep(d)
 		default: // until a timer fires, or all is over
