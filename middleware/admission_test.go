@@ -317,3 +317,21 @@ func TestClosedElsewhere(t *testing.T) {
 	require.NotContains(t, log.String(), "admits nothing more")
 	l.guard.Wait()
 }
+
+// What a request's bytes do not bound is refused, naming the options, or held
+// for by them.
+func TestUnboundedRequests(t *testing.T) {
+	search := strings.Replace(prompt, "{", `{"web_search_options":{},`, 1)
+	l := newLab(t, budget.Tokens(plenty))
+	_, err := l.do(context.Background(), search)
+	require.ErrorIs(t, err, meter.ErrRefused)
+	require.ErrorContains(t, err, "Options.ContextWindow and Options.Steps by middleware.Bounds")
+	require.False(t, middleware.IsPause(err))
+
+	l = newLab(t, budget.Tokens(plenty), middleware.Bounds(meter.Options{ContextWindow: 128_000, Steps: 4}))
+	l.provider.Expect(t, providertest.JSON(200, `{"choices":[{"message":{"content":"x"}}]}`), providertest.JSON(200, answered(90_000, 250)))
+	l.must(search)
+	l.tokens(0, 4*(128_000+100))
+	l.must(search)
+	l.tokens(90_250, 4*(128_000+100))
+}

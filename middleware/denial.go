@@ -58,7 +58,8 @@ func (e *DeniedError) Error() string {
 	if _, ok := errors.AsType[*meter.PathError](e.Err); ok {
 		return text + "; the option for it is middleware.Routes"
 	}
-	if _, ok := errors.AsType[*meter.UncappedError](e.Err); ok {
+	_, uncapped := errors.AsType[*meter.UncappedError](e.Err)
+	if _, unbounded := errors.AsType[*meter.UnboundedError](e.Err); unbounded || uncapped {
 		return text + " by middleware.Bounds"
 	}
 	return text

@@ -20,8 +20,9 @@ type anthropic struct{}
 
 func (anthropic) Bound(r Request, o Options) (Bound, error) {
 	var model, maxTokens, messages, system, tools, stream, thinking value
+	beyond := newBeyond(o)
 	other, err := readMembers(r.Body, map[string]*value{"model": &model, "max_tokens": &maxTokens, "messages": &messages,
-		"system": &system, "tools": &tools, "stream": &stream, "thinking": &thinking}, exactly, anthropicOther)
+		"system": &system, "tools": &tools, "stream": &stream, "thinking": &thinking}, exactly, beyond.anthropic)
 	if err != nil {
 		return Bound{}, err
 	}
@@ -29,7 +30,7 @@ func (anthropic) Bound(r Request, o Options) (Bound, error) {
 	if messages.kind() != '[' {
 		return Bound{}, &BodyError{Reason: `"messages" is not a list`}
 	}
-	t := newTally(b.Model, o)
+	t := newTally(b.Model, o, beyond)
 	t.add(t.perRequest)
 	t.blocks(system)
 	for m := range messages.elements() {
@@ -45,6 +46,7 @@ func (anthropic) Bound(r Request, o Options) (Bound, error) {
 		err = t.err
 	}
 	b.Input = t.sum
+	beyond.bound(&b)
 	if err == nil && plus(b.Input, b.Output) > budget.MaxTokens {
 		err = &BodyError{Reason: fmt.Sprintf("it may cost more than %d tokens", int64(budget.MaxTokens))}
 	}
@@ -54,22 +56,24 @@ func (anthropic) Bound(r Request, o Options) (Bound, error) {
 	return b, nil
 }
 
-// anthropicOther says of a member that costs no tokens of its own that it does
+// anthropic says of a member that costs no tokens of its own that it does
 // not, and refuses one that draws in more than the request. What is not known
 // counts as its JSON.
-func anthropicOther(name string, v value) (costs bool, err error) {
+func (b *beyond) anthropic(name string, v value) (costs bool, err error) {
 	switch name {
 	case "metadata", "stop_sequences", "temperature", "top_p", "top_k", "service_tier", "inference_geo", "speed", "cache_control":
 		return false, nil
 	case "mcp_servers", "container":
 		if v.present() && string(v) != "[]" {
-			return false, &UnboundedError{What: name}
+			return false, b.loops(name)
 		}
 	case "context_management":
 		// Clearing takes something away; a compaction is a step of the model of its own.
 		for edit := range v.get("edits").elements() {
 			if kind := edit.get("type").str(); !strings.HasPrefix(kind, "clear_") {
-				return false, &UnboundedError{What: "context_management of type " + quotable(kind)}
+				if err := b.loops("context_management of type " + quotable(kind)); err != nil {
+					return false, err
+				}
 			}
 		}
 	}
@@ -131,7 +135,7 @@ func (t *tally) block(v value) {
 	case "image", "document":
 		t.source(kind, v)
 	default:
-		t.fail(&UnboundedError{What: "message content of type " + quotable(kind)})
+		t.fail(t.draws("message content of type " + quotable(kind)))
 	}
 }
 
@@ -150,7 +154,7 @@ func (t *tally) source(kind string, v value) {
 	case kind == "document" && from == "content":
 		t.blocks(source.get("content"))
 	default:
-		t.fail(&UnboundedError{What: fmt.Sprintf("%s from %s", kind, quotable(cmp.Or(from, "nowhere")))})
+		t.fail(t.draws(fmt.Sprintf("%s from %s", kind, quotable(cmp.Or(from, "nowhere")))))
 	}
 	for k, m := range v.members() {
 		if name := string(k); name != "type" && name != "source" {
@@ -180,7 +184,7 @@ func (t *tally) anthropicTools(tools value) {
 		case "bash", "text_editor", "computer", "memory":
 			t.add(anthropicToolPrompt)
 		default: // web_search, web_fetch, code_execution, …: the provider runs it
-			t.fail(&UnboundedError{What: "tool " + quotable(kind)})
+			t.fail(t.loops("tool " + quotable(kind)))
 		}
 		t.toolJSON(tool)
 	}

@@ -42,11 +42,16 @@ func (e *UncappedError) Is(target error) bool { return target == ErrRefused }
 // UnboundedError refuses a request that draws in what its own bytes do not
 // bound: a stored file, a web search, a conversation kept by the provider.
 type UnboundedError struct {
-	What string // the member or kind in the request, such as "tool web_search"
+	What  string // the member or kind in the request, such as "tool web_search"
+	Steps bool   // the model may take several steps over it
 }
 
 func (e *UnboundedError) Error() string {
-	return fmt.Sprintf("meter: %.100s draws in input that the request's bytes do not bound; leave it out or send the content itself as text", e.What)
+	options := "Options.ContextWindow"
+	if e.Steps {
+		options += " and Options.Steps"
+	}
+	return fmt.Sprintf("meter: %.100s draws in input that the request's bytes do not bound; leave it out, send the content itself as text, or bound it by %s", e.What, options)
 }
 
 // Is makes the error [ErrRefused].

@@ -25,8 +25,9 @@ type gemini struct{ stream bool }
 
 func (m gemini) Bound(r Request, o Options) (Bound, error) {
 	var contents, system, tools, config, model value
+	beyond := newBeyond(o)
 	other, err := readMembers(r.Body, map[string]*value{"contents": &contents, "systeminstruction": &system, "tools": &tools,
-		"generationconfig": &config, "model": &model}, proto, geminiOther)
+		"generationconfig": &config, "model": &model}, proto, beyond.gemini)
 	if err != nil {
 		return Bound{}, err
 	}
@@ -34,7 +35,7 @@ func (m gemini) Bound(r Request, o Options) (Bound, error) {
 		return Bound{}, &BodyError{Reason: `"contents" is no list`}
 	}
 	b := Bound{Model: cmp.Or(modelIn(r.Path), model.str()), Stream: m.stream}
-	t := newTally(b.Model, o)
+	t := newTally(b.Model, o, beyond)
 	t.add(t.perRequest)
 	t.contents(system)
 	t.contents(contents)
@@ -45,7 +46,9 @@ func (m gemini) Bound(r Request, o Options) (Bound, error) {
 	if err := t.geminiConfig(config, &b, o); err != nil {
 		return Bound{}, err
 	}
-	if b.Input = t.sum; t.err == nil && plus(b.Input, b.Output) > budget.MaxTokens {
+	b.Input = t.sum
+	beyond.bound(&b)
+	if t.err == nil && plus(b.Input, b.Output) > budget.MaxTokens {
 		t.fail(&BodyError{Reason: fmt.Sprintf("it may cost more than %d tokens", int64(budget.MaxTokens))})
 	}
 	if t.err != nil {
@@ -72,13 +75,13 @@ func proto(name []byte) (known string, exact bool) {
 	return strings.ReplaceAll(fold(name), "_", ""), !unicode.IsUpper(first) && !(snake && camel)
 }
 
-func geminiOther(name string, v value) (costs bool, err error) {
+func (b *beyond) gemini(name string, v value) (costs bool, err error) {
 	switch name {
 	case "safetysettings", "toolconfig", "labels":
 		return name == "toolconfig", nil
 	case "cachedcontent":
 		if v.present() && string(v) != `""` {
-			return false, &UnboundedError{What: name}
+			return false, b.draws(name)
 		}
 	}
 	return true, nil
@@ -167,7 +170,7 @@ func (t *tally) geminiPart(v value) {
 		case "inlinedata":
 			t.inline(m)
 		case "filedata", "videometadata":
-			t.fail(&UnboundedError{What: "content of " + known})
+			t.fail(t.draws("content of " + known))
 		default: // text, functionCall, functionResponse, thoughtSignature, …
 			t.any(m)
 		}
@@ -183,11 +186,11 @@ func (t *tally) inline(v value) {
 				t.add(t.image)
 				return
 			}
-			t.fail(&UnboundedError{What: "inline data of type " + quotable(m.str())})
+			t.fail(t.draws("inline data of type " + quotable(m.str())))
 			return
 		}
 	}
-	t.fail(&UnboundedError{What: "inline data of no type"})
+	t.fail(t.draws("inline data of no type"))
 }
 
 func (t *tally) geminiTools(tools value) {
@@ -198,7 +201,7 @@ func (t *tally) geminiTools(tools value) {
 	one := func(tool value) {
 		for name, m := range tool.members() {
 			if known, _ := proto(name); known != "functiondeclarations" && m.present() {
-				t.fail(&UnboundedError{What: "tool " + quotable(string(name))}) // googleSearch, urlContext, codeExecution, …
+				t.fail(t.loops("tool " + quotable(string(name)))) // googleSearch, urlContext, codeExecution, …
 			}
 		}
 		t.toolJSON(tool)

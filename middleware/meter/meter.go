@@ -12,7 +12,8 @@
 // at least one byte) or known to the [Counter], and which keep to the output
 // cap of the request. What a provider adds out of sight of the request is
 // covered by stated allowances (see prompt.go); a request that its own bytes
-// do not bound is refused with an [*UnboundedError]. A provider that bills
+// do not bound is refused with an [*UnboundedError], unless [Options] say what
+// does. A provider that bills
 // reasoning above max_tokens exceeds the bound, which a book reports as an
 // overrun.
 package meter
@@ -64,6 +65,17 @@ type Options struct {
 	// ImageTokens is reserved for each image in a request, whatever its size.
 	// Zero: [DefaultImageTokens].
 	ImageTokens int64
+	// ContextWindow is how many tokens the model can read at most, the
+	// largest of them where there are several. With it a request that draws in what its bytes do not
+	// bound (a stored conversation, a file by its id) is not refused: its input is
+	// bounded by the whole window. Zero: it is refused.
+	ContextWindow int64
+	// Steps is how many steps of the model one request may lead to, where the
+	// provider runs tools for it (a web search, say) and the model goes on with
+	// their results. With it and ContextWindow such a request is not refused: it
+	// is bounded by a window of input and a whole answer for each step. It is the
+	// caller's word; what a provider does beyond is an overrun. Zero: it is refused.
+	Steps int64
 }
 
 // Counter counts tokens. Count must not return less than the model's own

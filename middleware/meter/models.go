@@ -56,7 +56,7 @@ func (r *request) searches(names ...string) error {
 		names = append(names, m.str())
 	}
 	if i := slices.IndexFunc(names, searches); i >= 0 {
-		return &UnboundedError{What: "model " + quotable(names[i])}
+		return r.loops("model " + quotable(names[i]))
 	}
 	return nil
 }

@@ -31,7 +31,8 @@ type cost struct {
 }
 
 func (m openAI) Bound(r Request, o Options) (Bound, error) {
-	req, err := readRequest(r.Body)
+	beyond := newBeyond(o)
+	req, err := readRequest(r.Body, beyond)
 	if err != nil {
 		return Bound{}, err
 	}
@@ -47,7 +48,7 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 	if err := req.searches(b.Model, model); err != nil {
 		return Bound{}, err
 	}
-	t := newTally(model, o)
+	t := newTally(model, o, beyond)
 	t.fail(check(req.streamOptions, "include_usage"))
 	for _, other := range req.other {
 		t.any(other)
@@ -61,6 +62,7 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 	}
 	b.Input, b.Choices = t.sum, c.choices
 	b.Output = times(c.output, c.choices)
+	beyond.bound(&b)
 	if plus(b.Input, b.Output) > budget.MaxTokens {
 		return Bound{}, &BodyError{Reason: fmt.Sprintf("it may cost more than %d tokens", int64(budget.MaxTokens))}
 	}

@@ -1,6 +1,10 @@
 package meter
 
-import "github.com/tollbook/tollbook/budget"
+import (
+	"fmt"
+
+	"github.com/tollbook/tollbook/budget"
+)
 
 // DefaultImageTokens is what an image is reserved at. The most that OpenAI
 // documents for one is 48,169 (gpt-4o-mini: 2,833 and 8 tiles of 5,667); most
@@ -21,6 +25,7 @@ const DefaultImageTokens = 50_000
 // figures.
 type tally struct {
 	frame
+	*beyond
 	model   string // as the counter knows it; empty for any
 	counter Counter
 	image   int64
@@ -39,8 +44,8 @@ type frame struct {
 	toolFactor int64 // of the tokens of a tool's JSON; 0: by the cookbook's formula
 }
 
-func newTally(model string, o Options) *tally {
-	t := &tally{model: model, frame: frameOf(model), counter: o.Counter, image: o.ImageTokens}
+func newTally(model string, o Options, b *beyond) *tally {
+	t := &tally{beyond: b, model: model, frame: frameOf(model), counter: o.Counter, image: o.ImageTokens}
 	if t.image <= 0 {
 		t.image = DefaultImageTokens
 	}
@@ -94,7 +99,7 @@ func (t *tally) message(m value) {
 			t.any(v)
 		case "audio":
 			if v.present() {
-				t.fail(&UnboundedError{What: "audio of an earlier answer"})
+				t.fail(t.draws("audio of an earlier answer"))
 			}
 		case "role":
 			t.system = t.system || string(v) == `"system"` || string(v) == `"developer"`
@@ -131,7 +136,7 @@ func (t *tally) part(v value) {
 		t.add(t.image)
 	case "text", "refusal":
 	default:
-		t.fail(&UnboundedError{What: "message content of type " + quotable(kind)})
+		t.fail(t.draws("message content of type " + quotable(kind)))
 		return
 	}
 	for k, m := range v.members() {
@@ -190,7 +195,7 @@ func (t *tally) ids(v value, name string) (n int64) {
 func isNumber(v value) bool { return isDigit(v.kind()) }
 
 func unreadable(name string) error {
-	return &UnboundedError{What: `"` + name + `" with other content than text and token ids`}
+	return &BodyError{Reason: fmt.Sprintf("%q has other content than text and token ids", name)}
 }
 
 // quotable returns a word of the request for an error, if it is one.

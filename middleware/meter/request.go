@@ -8,6 +8,7 @@ import (
 
 // request is the body of a request, its members apart. An absent one is empty.
 type request struct {
+	*beyond
 	model, models, messages, prompt, suffix, input  value
 	tools, functions, n, bestOf, echo, prediction   value
 	maxTokens, maxCompletionTokens, maxOutputTokens value
@@ -61,7 +62,7 @@ func (r *request) field(name string) *value {
 }
 
 // readRequest takes a body apart.
-func readRequest(body []byte) (*request, error) {
+func readRequest(body []byte, b *beyond) (*request, error) {
 	if !valid(body) {
 		return nil, &BodyError{Reason: "it is not JSON"}
 	}
@@ -69,7 +70,7 @@ func readRequest(body []byte) (*request, error) {
 	if v.kind() != '{' {
 		return nil, &BodyError{Reason: "it is not a JSON object"}
 	}
-	r := &request{}
+	r := &request{beyond: b}
 	return r, r.read(v)
 }
 
@@ -96,14 +97,22 @@ func (r *request) read(v value) error {
 			if !exact {
 				r.other = append(r.other, m)
 			}
-		case "web_search_options", "search_parameters", "web_search", "enable_search", "plugins",
-			"previous_response_id", "conversation", "file_ids", "agent_id",
+		case "web_search_options", "search_parameters", "web_search", "enable_search", "plugins", "agent_id",
 			"data_sources", "datasources", // Azure, on your data
-			"cached_content", "cachedcontent", // Gemini
-			"preset",                        // OpenRouter
-			"vector_store_ids", "prompt_id": // LiteLLM
+			"preset",           // OpenRouter
+			"vector_store_ids": // LiteLLM
 			if m.present() && m.kind() != 'f' {
-				return &UnboundedError{What: quotable(string(name))}
+				if err := r.loops(quotable(string(name))); err != nil {
+					return err
+				}
+			}
+		case "previous_response_id", "conversation", "file_ids",
+			"cached_content", "cachedcontent", // Gemini
+			"prompt_id": // LiteLLM
+			if m.present() && m.kind() != 'f' {
+				if err := r.draws(quotable(string(name))); err != nil {
+					return err
+				}
 			}
 		case "extra_body", "google":
 			// Gateways unpack these: what stands in them counts as if it stood outside.

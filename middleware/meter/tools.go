@@ -20,7 +20,7 @@ func (t *tally) tools(tools, functions value) {
 		switch kind := tool.get("type").str(); kind {
 		case "function", "custom", "":
 		default: // a tool that the provider runs, such as web_search
-			t.fail(&UnboundedError{What: "tool " + quotable(kind)})
+			t.fail(t.loops("tool " + quotable(kind)))
 		}
 		if f := tool.get("function"); t.toolFactor == 0 && f.kind() == '{' {
 			t.function(f)
