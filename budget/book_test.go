@@ -55,6 +55,32 @@ func TestParallelReservesNeverExceedTheLimit(t *testing.T) {
 	require.Equal(t, budget.Figures{Net: 100, Confirmed: 90, Held: 10}, b.Report().Tokens)
 }
 
+// case 54: two goroutines at the edge, ten thousand times: one fits, the other
+// does not, and what is given back is there for the next round.
+func TestTwoAtTheEdge(t *testing.T) {
+	b := budget.Memory(budget.Tokens(100))
+	settle(t, reserve(t, b, 85, 0), 85)
+	for range 10_000 {
+		held := make([]*budget.Reservation, 2)
+		errs := together(2, func(i int) (err error) {
+			held[i], err = b.Reserve(t.Context(), budget.Request{Tokens: 10})
+			return err
+		})
+		if n := accepted(errs); n != 1 {
+			t.Fatalf("%d of two reserves of 10 accepted, with 15 free: %v", n, errs)
+		}
+		for i, err := range errs {
+			if err == nil {
+				_, err = held[i].Refund(t.Context(), budget.NotBilled, "429")
+				require.NoError(t, err)
+			} else if !errors.Is(err, budget.ErrBusy) {
+				t.Fatal(err)
+			}
+		}
+	}
+	require.Equal(t, budget.Figures{Net: 85, Confirmed: 85}, b.Report().Tokens)
+}
+
 // case 2
 func TestParallelEstimatesOfVariousSizes(t *testing.T) {
 	b := budget.Memory(budget.Tokens(100))
@@ -111,6 +137,47 @@ func TestLimitsAlongThePath(t *testing.T) {
 	require.NoError(t, b.SetLimit(t.Context(), budget.Tokens(10)), "below what is in use")
 	require.ErrorIs(t, ask("", 1), budget.ErrBusy)
 	require.Equal(t, []budget.Limit{budget.Tokens(10), budget.Tokens(50).On("a/b")}, b.Limits())
+}
+
+// cases 10, 65, 66: what a book on disk says of limits it says again when it is
+// opened anew: zero is zero, absent is unlimited, the same twice is one entry, and
+// an id that was refused was never used.
+func TestLimitsOverReopenings(t *testing.T) {
+	s := newDesk(t)
+	b := s.open(t, budget.Tokens(0))
+	ask := func() error {
+		_, err := b.Reserve(t.Context(), budget.Request{RID: "r1", Tokens: 1})
+		return err
+	}
+	limits := func() (n int) {
+		for e, err := range s.History() {
+			require.NoError(t, err)
+			if e.Kind == journal.Limit && !e.Carried {
+				n++
+			}
+		}
+		return n
+	}
+	for range 2 {
+		require.ErrorIs(t, ask(), budget.ErrExhausted)
+		require.Zero(t, s.story(t, "r1"))
+		b = s.reopen(t, b)
+		require.Equal(t, []budget.Limit{budget.Tokens(0)}, b.Limits())
+	}
+	for range 2 {
+		require.NoError(t, b.SetLimit(t.Context(), budget.Tokens(200)))
+		b = s.reopen(t, b, budget.Tokens(200))
+	}
+	require.Equal(t, 2, limits())
+	require.NoError(t, ask())
+	b = s.reopen(t, b)
+	require.ErrorIs(t, ask(), budget.ErrInFlight)
+	require.NoError(t, b.SetLimit(t.Context(), budget.Limit{Unit: budget.TokenUnit, Unlimited: true}))
+	b = s.reopen(t, b)
+	require.Empty(t, b.Limits())
+	reserve(t, b, budget.MaxTokens, 0)
+	require.Equal(t, 3, limits())
+	require.NoError(t, b.Close())
 }
 
 // case 22, 23, 65, 68: an id is one hold
@@ -178,7 +245,7 @@ func TestInvalidInput(t *testing.T) {
 	require.Equal(t, budget.Figures{Net: 10, Held: 10}, b.Report().Tokens)
 }
 
-// cases 57, 58, 59, 67 and both observers of article 002: sixteen closers, one wins
+// Sixteen closers, one wins; with one handle and in memory.
 func TestManyClosersOneWins(t *testing.T) {
 	for range 50 {
 		j := newFlaky()
@@ -214,7 +281,11 @@ func TestManyClosersOneWins(t *testing.T) {
 // case 61, and "a charge that crosses the cap vanishes" in other tools: an
 // overrun is recorded in full, and the next reserve is refused (Rule 19).
 func TestOverrun(t *testing.T) {
-	b := budget.Memory(budget.Tokens(100))
+	b := budget.Memory()
+	require.Equal(t, int64(30), settle(t, reserve(t, b, 100, 0), 130).Overrun)
+	require.Equal(t, budget.Figures{Net: 130, Confirmed: 130}, b.Report().Tokens)
+
+	b = budget.Memory(budget.Tokens(100))
 	settle(t, reserve(t, b, 90, 0), 90)
 	receipt := settle(t, reserve(t, b, 10, 0), 30)
 	require.Equal(t, int64(20), receipt.Overrun)
@@ -282,24 +353,22 @@ func TestCounterIsTheSum(t *testing.T) {
 	j := newFlaky()
 	b, err := budget.New(t.Context(), j, budget.Tokens(1_000_000))
 	require.NoError(t, err)
-	errs := together(50, func(i int) error {
-		for k := range 20 {
+	var want int64
+	for k := range int64(20) { // between two rounds nothing is under way
+		errs := together(50, func(i int) error {
 			r, err := b.Reserve(t.Context(), budget.Request{Tokens: 1000, Scope: "s"})
 			if err == nil {
-				_, err = r.Settle(t.Context(), budget.Usage{Input: int64(i + 1), Output: int64(k)})
+				_, err = r.Settle(t.Context(), budget.Usage{Input: int64(i + 1), Output: k})
 			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	require.Equal(t, 50, accepted(errs))
-	var want int64 = 50*51/2*20 + 50*19*20/2
-	require.Equal(t, budget.Figures{Net: want, Confirmed: want}, b.Report().Tokens)
-	folded, err := budget.Fold(seq(j.all))
-	require.NoError(t, err)
-	require.Equal(t, want, folded.Tokens.Net)
+			return err
+		})
+		require.Equal(t, 50, accepted(errs))
+		want += 50*51/2 + 50*k
+		require.Equal(t, budget.Figures{Net: want, Confirmed: want}, b.Report().Tokens)
+		folded, err := budget.Fold(seq(j.all))
+		require.NoError(t, err)
+		require.Equal(t, want, folded.Tokens.Net)
+	}
 	require.NoError(t, b.Close())
 	b, err = budget.New(t.Context(), j)
 	require.NoError(t, err)
@@ -335,7 +404,8 @@ func TestNoDurableEntryNoAdmission(t *testing.T) {
 	require.Equal(t, int64(1), settle(t, open, 1).Confirmed, "it may still be closed if the journal takes it")
 }
 
-// cases 17, 18: a hold outlives its owner
+// cases 18, 63: a hold outlives its owner, and the first report after an opening
+// shows what became of it
 func TestOrphans(t *testing.T) {
 	for _, c := range []struct {
 		policy budget.OrphanPolicy

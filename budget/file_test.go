@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +23,11 @@ import (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("TOLLBOOK_TEST_BOOK"); dir != "" {
-		if err := hammer(dir); err != nil {
+		work := hammer
+		if os.Getenv("TOLLBOOK_TEST_HOLD") != "" {
+			work = holdOne
+		}
+		if err := work(dir); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
 		}
@@ -53,6 +58,53 @@ func hammer(dir string) error {
 		}
 		fmt.Println("settled", r.RID())
 	}
+}
+
+// holdOne reserves r1, says so, and never closes it.
+func holdOne(dir string) error {
+	book, err := budget.Open(context.Background(), dir, budget.OnOrphan(budget.OrphanKeep))
+	if err != nil {
+		return err
+	}
+	if _, err := book.Reserve(context.Background(), budget.Request{RID: "r1", Tokens: 7}); err != nil {
+		return err
+	}
+	fmt.Println("reserved r1")
+	_, err = io.ReadAll(os.Stdin) // until it is killed
+	return err
+}
+
+// cases 17, 63: a killed owner's hold has a name and an age. It is in every view
+// before anything is written since, and closed by its rid, by whoever comes first.
+func TestHoldOfAKilledOwner(t *testing.T) {
+	s := newDesk(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "TOLLBOOK_TEST_BOOK="+s.Path, "TOLLBOOK_TEST_HOLD=1")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "reserved r1\n", line)
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+
+	seen, err := budget.Fold(s.Newest())
+	require.NoError(t, err)
+	require.Equal(t, budget.Figures{Net: 7, Held: 7}, seen.Tokens)
+	require.Len(t, seen.Open, 1)
+	require.Equal(t, "r1", seen.Open[0].RID)
+	require.InDelta(t, time.Now().Unix(), seen.Open[0].Since.Unix(), 60)
+
+	b := s.open(t)
+	require.Equal(t, seen.Open, b.Report().Open)
+	require.Equal(t, budget.Orphan{OpenReservation: seen.Open[0], Policy: budget.OrphanKeep}, b.Report().Orphans[0])
+	closeByMany(t, s, 1, b.Reservation("r1"))
+	require.Equal(t, budget.Figures{Net: 5, Confirmed: 5}, b.Report().Tokens)
+	require.NoError(t, s.reopen(t, b).Close())
 }
 
 func TestKilledProcessesLoseNothing(t *testing.T) {
