@@ -140,7 +140,7 @@ type OrphanPolicy uint8
 const (
 	OrphanAssume OrphanPolicy = iota // charge the hold as assumed; the owner's late settle corrects it, once
 	OrphanKeep                       // leave it open for whoever closes it by its rid
-	OrphanRefund                     // give the hold back. This gives up that the book never shows less than the bill
+	OrphanRefund                     // give the last attempt's hold back, as Refund does. This gives up that the book never shows less than the bill
 )
 
 // OnOrphan sets the policy for orphans.

@@ -112,6 +112,20 @@ func TestLoopEndsAtTheCap(t *testing.T) {
 	require.ErrorIs(t, l.say(50_000), budget.ErrExhausted)
 }
 
+// case 50: a prompt that is too large is refused before it is sent, not by its answer.
+func TestLargePromptDoesNotLeave(t *testing.T) {
+	l := newLab(t, budget.Tokens(1000), sizedChat)
+	var e *budget.ExhaustedError
+	require.ErrorAs(t, l.say(5000), &e)
+	require.Equal(t, [2]int64{5000, 1000}, [2]int64{e.Asked, e.Limit})
+
+	l = newLab(t, budget.Tokens(1000))
+	_, err := l.do(context.Background(), `{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"user","content":"`+strings.Repeat("word ", 5000)+`"}]}`)
+	require.ErrorAs(t, err, &e)
+	require.GreaterOrEqual(t, e.Asked, int64(5000))
+	require.Zero(t, l.provider.Seen().Requests)
+}
+
 // case 7
 func TestGuessAboveTheCapSaysSo(t *testing.T) {
 	const uncapped = `{"model":"house-model","messages":[{"role":"user","content":"?"}]}`
