@@ -124,6 +124,13 @@ func (o *adjustOptions) run(ctx context.Context, ui *ui) error {
 	if err != nil {
 		return err
 	}
+	if u := o.evidence.Usage; u.Total() > 0 && u.Cost == 0 && l.heldMoney() {
+		// Evidence comes once: money that it leaves assumed would stay so.
+		model := l.entries[0].Model
+		if _, err := prices.Cost(model, u); err != nil {
+			return usageError("give --cost, or its price with --prices FILE", "reservation %s holds money, and the price table of %s does not know model %s", quote(o.rid), prices.Table(), quote(model))
+		}
+	}
 	var receipt budget.Receipt
 	err = ui.alter(ctx, o.state, func(b *budget.Book) (err error) {
 		receipt, err = b.Reservation(o.rid).Adjust(ctx, o.evidence)
@@ -240,6 +247,12 @@ func (l *life) receipt() budget.Receipt {
 		r.State = budget.StateRefunded
 	}
 	return r
+}
+
+// heldMoney reports whether its hold was one of money too.
+func (l *life) heldMoney() bool {
+	first := &l.entries[0]
+	return first.Cost > 0 || first.Past != nil && first.Past.EachCost > 0
 }
 
 // unrefunded is why there is no refund to take back.

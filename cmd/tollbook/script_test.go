@@ -45,6 +45,7 @@ func TestScripts(t *testing.T) {
 			"get":   cmdGet,
 			"chop":  cmdChop,
 			"caps":  cmdCaps,
+			"rid":   cmdRID,
 
 			// for late corrections
 			"book":   cmdBook,
@@ -117,6 +118,16 @@ func cmdChop(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	text := strings.TrimSuffix(ts.ReadFile(args[0]), "\n")
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+// rid STATE ITEM makes $RID the last reservation of an item.
+func cmdRID(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: rid STATE ITEM")
+	}
+	lives, err := findLives(journal.Dir{Path: bookOf(ts.MkAbs(args[0]))}, args[1])
+	ts.Check(err)
+	ts.Setenv("RID", lives[len(lives)-1].rid)
 }
 
 // caps STATE prints every limit entry of the whole history, without what later
