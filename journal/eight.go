@@ -17,10 +17,8 @@ func load8(s string) uint64 {
 // and how many they are. With more than 19 the number is not to be used.
 func digits(s string) (n uint64, count int) {
 	for len(s)-count >= 8 {
-		// Of a digit, w keeps the value, at most 9; of anything else more, which
-		// adding 0x76 carries into the highest bit.
-		w := load8(s[count:]) ^ ones*'0'
-		if odd := (w&(ones*0x7f) + ones*0x76 | w) & (ones * 0x80); odd != 0 {
+		w := load8(s[count:]) ^ ones*'0' // of a digit, its value
+		if odd := above9(w); odd != 0 {
 			k := bits.TrailingZeros64(odd) / 8
 			return n*pow10[k] + value8(w<<(64-8*k)), count + k
 		}
@@ -31,6 +29,10 @@ func digits(s string) (n uint64, count int) {
 	}
 	return n, count
 }
+
+// above9 has the highest bit of each byte of w that is above 9: adding 0x76
+// carries into it.
+func above9(w uint64) uint64 { return (w&(ones*0x7f) + ones*0x76 | w) & (ones * 0x80) }
 
 var pow10 = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 
@@ -45,25 +47,16 @@ func value8(w uint64) uint64 {
 // hexOf is the number that eight lower-case hex digits write, and one above 32
 // bits for anything else.
 func hexOf(s string) uint64 {
-	_ = s[7]
-	var n, odd uint64
-	for i := range 8 {
-		digit := hexValues[s[i]]
-		n, odd = n<<4|uint64(digit), odd|uint64(digit)
+	w := load8(s)
+	v := w&(ones*0x0f) + w>>6&ones*9 // of a letter, the sixth bit is set
+	letter := (v + ones*(0x80-10)) >> 7 & ones
+	if v&(ones*0xf0) != 0 || w != v+ones*'0'+letter*('a'-'0'-10) {
+		return 1 << 32
 	}
-	return n | odd>>4<<32
+	v = (v<<4 | v>>8) & 0x00ff00ff00ff00ff // the first of two digits is the higher one
+	v = (v | v>>8) & 0x0000ffff0000ffff
+	return uint64(bits.ReverseBytes32(uint32(v | v>>16)))
 }
-
-// hexValues is 16 for what is no lower-case hex digit.
-var hexValues = func() (values [256]uint8) {
-	for c := range values {
-		values[c] = 16
-	}
-	for value, c := range []byte(hexDigits) {
-		values[c] = uint8(value)
-	}
-	return values
-}()
 
 // odd8 tells which of eight bytes are not [plain]: the lowest bit that it has is
 // the highest of the first of these; behind it, there may be false ones.

@@ -151,7 +151,7 @@ func quickUsage(s string, at int, u *Usage) (next int) {
 // natural reads up to sixteen digits, the first of them no zero.
 func natural(s string, at int) (n uint64, next int) {
 	w := load8(s[at:at+8]) ^ ones*'0'
-	odd := odd8digits(w)
+	odd := above9(w)
 	if odd == 0 {
 		return longer(s, at+8, value8(w))
 	}
@@ -175,16 +175,13 @@ func longer(s string, at int, high uint64) (n uint64, next int) {
 // are.
 func few(s string, at int) (n uint64, count int) {
 	w := load8(s[at:at+8]) ^ ones*'0'
-	odd := odd8digits(w)
+	odd := above9(w)
 	if odd == 0 {
 		return value8(w), 8
 	}
 	bit := bits.TrailingZeros64(odd)
 	return value8(w << 1 << (70 - bit)), bit / 8
 }
-
-// odd8digits has a bit for each byte of w that is above 9; see digits.
-func odd8digits(w uint64) uint64 { return (w&(ones*0x7f) + ones*0x76 | w) & (ones * 0x80) }
 
 // integer reads a number other than zero.
 func integer(s string, at int) (n int64, next int) {

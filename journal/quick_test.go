@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,5 +81,19 @@ func TestUnfinishedLineInAUsedBuffer(t *testing.T) {
 		}
 		require.Equal(t, 49, whole)
 		require.True(t, bad.Unfinished)
+	}
+}
+
+func TestHexOf(t *testing.T) {
+	const digits = "09af1e5b"
+	for i := range digits {
+		for c := range 256 {
+			s := digits[:i] + string([]byte{byte(c)}) + digits[i+1:]
+			want, err := strconv.ParseUint(s, 16, 32)
+			if err != nil || strings.ToLower(s) != s {
+				want = 1 << 32
+			}
+			require.Equal(t, want, min(hexOf(s), 1<<32), "%q", s)
+		}
 	}
 }
