@@ -18,13 +18,17 @@ const (
 var errForm = errors.New("expected " + tokenForms)
 
 // parseLimit reads an amount as people write it. Zero is zero: a cap that
-// admits nothing. "unlimited" lifts the cap on tokens.
+// admits nothing. "unlimited" lifts the cap on tokens, "unlimitedusd" that on
+// money.
 func parseLimit(text string) (budget.Limit, error) {
 	s := strings.ToLower(strings.TrimSpace(text))
 	if s == "unlimited" {
 		return budget.Limit{Unit: budget.TokenUnit, Unlimited: true}, nil
 	}
-	if strings.HasSuffix(s, "usd") {
+	if money, ok := strings.CutSuffix(s, "usd"); ok {
+		if strings.TrimSpace(money) == "unlimited" {
+			return budget.Limit{Unit: budget.CostUnit, Unlimited: true}, nil
+		}
 		n, err := parseMoney(text)
 		return budget.Picodollars(n), err
 	}

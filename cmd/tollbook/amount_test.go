@@ -30,6 +30,8 @@ func TestParseLimit(t *testing.T) {
 		"0usd":             budget.Picodollars(0),
 		"unlimited":        unlimited,
 		"Unlimited":        unlimited,
+		"unlimitedusd":     {Unit: budget.CostUnit, Unlimited: true},
+		"unlimited USD":    {Unit: budget.CostUnit, Unlimited: true},
 
 		"banana": {}, "": {}, "-1": {}, "+1": {}, "k": {}, "1.": {}, ".5k": {}, "1e6": {}, "0x10": {}, "1,5": {}, "1/2": {},
 		"inf": {}, "NaN": {}, "null": {}, "1.5": {}, "1kk": {}, "9007199254740993": {}, "99999999999999B": {}, "usd": {}, "-3usd": {},

@@ -15,7 +15,7 @@ func newLimit(ui *ui) *cobra.Command {
 		Use:   "limit STATE AMOUNT",
 		Short: "Change a cap of a book",
 		Long: `Set, change or lift a cap of a book: 2M caps tokens, 12.50usd money, unlimited
-lifts the cap on tokens. A cap below what is in use refuses the next call and harms
+lifts the cap on tokens, unlimitedusd that on money. A cap below what is in use refuses the next call and harms
 nothing else. The same again changes nothing.
 
 It is for a book that nobody holds. A later run without --budget goes on under the
