@@ -157,12 +157,15 @@ func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	j, err := journal.OpenFile(dir, journal.FileOptions{})
+	b, err := newBook(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	j, err := journal.OpenFile(dir, journal.FileOptions{Visit: b.ledger.foldAll})
 	if err != nil {
 		return nil, fmt.Errorf("budget: open: %w", err)
 	}
-	b, err := New(ctx, j, opts...)
-	if err != nil {
+	if err := b.start(j); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	if b.recovery = j.Recovery(); b.recovery.Unclean {
@@ -175,7 +178,27 @@ func Open(ctx context.Context, dir string, opts ...Option) (*Book, error) {
 // New opens a book over a journal. If the journal has a method Close() error,
 // the book's Close calls it.
 func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
-	b := &Book{ctx: context.WithoutCancel(ctx), journal: j, ledger: newLedger(), batchID: uuid.New(), unwatched: true}
+	b, err := newBook(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	for e, err := range j.Entries(b.ctx, 0) {
+		if err == nil {
+			err = b.ledger.fold(&e)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("budget: open: %w", err)
+		}
+	}
+	if err := b.start(j); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// newBook returns a book whose ledger is to fold a journal before start.
+func newBook(ctx context.Context, opts []Option) (*Book, error) {
+	b := &Book{ctx: context.WithoutCancel(ctx), ledger: newLedger(), batchID: uuid.New(), unwatched: true}
 	b.soft.percents = defaultPercents
 	for _, o := range opts {
 		if o != nil {
@@ -188,10 +211,6 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	if b.clock == nil {
 		b.clock = time.Now
 	}
-	if j, ok := j.(interface{ Due(carried int) bool }); ok {
-		b.due = j.Due
-	}
-	b.space.journal, _ = j.(interface{ Low() error })
 	b.horizon = max(b.horizon, minHorizon)
 	for _, l := range b.limits {
 		if err := l.Check(); err != nil {
@@ -205,26 +224,27 @@ func New(ctx context.Context, j Journal, opts ...Option) (*Book, error) {
 	if b.soft.tell != nil || b.logger.Enabled(b.ctx, slog.LevelInfo) {
 		b.ledger.thresholds = thresholds
 	}
-	for e, err := range j.Entries(b.ctx, 0) {
-		if err == nil {
-			err = b.ledger.fold(&e)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("budget: open: %w", err)
-		}
-		b.pos = journal.Pos(e.Seq)
+	b.ledger.ahead = true
+	return b, nil
+}
+
+// start lets the book write to the journal that its ledger is the fold of.
+func (b *Book) start(j Journal) error {
+	b.journal, b.pos = j, journal.Pos(b.ledger.seq)
+	if j, ok := j.(interface{ Due(carried int) bool }); ok {
+		b.due = j.Due
 	}
+	b.space.journal, _ = j.(interface{ Low() error })
 	b.ledger.stats = stats{unknown: map[string]*int64{}} // from here on
-	b.ledger.guarded = true
-	b.ledger.forget(b.now()-b.horizon.Microseconds(), true)
+	b.ledger.ahead, b.ledger.guarded = false, true
 	if err := b.rotate(); err != nil {
-		return nil, fmt.Errorf("budget: open: %w", err)
+		return fmt.Errorf("budget: open: %w", err)
 	}
 	if err := b.begin(); err != nil {
-		return nil, fmt.Errorf("budget: open: %w", err)
+		return fmt.Errorf("budget: open: %w", err)
 	}
 	b.publishLimits()
-	return b, nil
+	return nil
 }
 
 // begin books the limits that were given and treats the orphans. If another

@@ -67,7 +67,7 @@ func (b *Book) tidy() {
 		}
 	}
 	if b.ledger.closed.added >= forgetEach {
-		b.ledger.forget(b.now()-b.horizon.Microseconds(), false)
+		b.ledger.forget(b.now() - b.horizon.Microseconds())
 	}
 }
 

@@ -87,27 +87,28 @@ func (w *world) fs() disk.FS { return disk.Failing(w.disk.mem, w.disk.fault) }
 // stands. It reports whether there is a book.
 func (w *world) open(policy budget.OrphanPolicy) bool {
 	w.poisoned, w.broken = false, false
-	f, err := journal.OpenFile(bookDir, journal.FileOptions{FS: w.fs(), SegmentBytes: w.segment})
-	if err != nil {
-		w.say("open: %v", err)
-		w.excuse("open", err)
-		return false
+	w.file = nil
+	hold := func(f *journal.File) budget.Journal {
+		w.file = &heldBack{File: f}
+		return w.file
 	}
-	w.file = &heldBack{File: f}
-	b, err := budget.New(context.Background(), w.file, budget.OnOrphan(policy), w.soft.hear(), budget.Clock(func() time.Time {
-		w.clock = w.clock.Add(time.Second)
-		return w.clock
-	}))
-	if policy == budget.OrphanAssume {
+	b, err := budget.OpenFile(context.Background(), bookDir, journal.FileOptions{FS: w.fs(), SegmentBytes: w.segment}, hold,
+		budget.OnOrphan(policy), w.soft.hear(), budget.Clock(func() time.Time {
+			w.clock = w.clock.Add(time.Second)
+			return w.clock
+		}))
+	if w.file != nil && policy == budget.OrphanAssume {
 		w.know.orphaned(err == nil)
 	}
 	if err != nil {
 		w.say("open: %v", err)
 		w.excuse("open", err)
-		w.excuse("close", f.Close())
+		if w.file != nil {
+			w.excuse("close", w.file.Close())
+		}
 		return false
 	}
-	w.say("opened: %+v, orphans %s", f.Recovery(), policy)
+	w.say("opened: %+v, orphans %s", w.file.Recovery(), policy)
 	w.book = b
 	w.opens++
 	w.check()

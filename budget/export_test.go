@@ -1,6 +1,34 @@
 package budget
 
-import "fmt"
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tollbook/tollbook/journal"
+)
+
+// OpenFile is Open for any disk and segments of any size, with what is put between
+// book and journal, if anything.
+func OpenFile(ctx context.Context, dir string, o journal.FileOptions, between func(*journal.File) Journal, opts ...Option) (*Book, error) {
+	b, err := newBook(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	o.Visit = b.ledger.foldAll
+	f, err := journal.OpenFile(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	j := Journal(f)
+	if between != nil {
+		j = between(f)
+	}
+	if err := b.start(j); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return b, nil
+}
 
 // Inconsistent says what about the places of a book's reservations cannot be
 // between two batches, or nil.

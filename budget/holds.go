@@ -119,7 +119,9 @@ func (l *ledger) rest() {
 		if h.state != StateSettled && h.state != StateRefunded {
 			continue // open again, or gone already
 		}
-		if r := l.closed.add(&h.life); !l.rids.replace(h.hash, h.at, r) {
+		if l.ahead && h.plain() {
+			l.rids.remove(h.hash, h.at)
+		} else if r := l.closed.add(&h.life); !l.rids.replace(h.hash, h.at, r) {
 			l.closed.setGone(l.copyOf(h.hash, r), true) // its rid has a new life
 		}
 		l.leave(h)
@@ -128,11 +130,10 @@ func (l *ledger) rest() {
 }
 
 // forget drops closed reservations that no late call needs: those closed before
-// the horizon, and plain ones. With all, it drops every plain one; else it goes over
-// blocks that it pays for and leaves what was closed since it last came by. A new
-// life of a rid is later than what was forgotten, be it by a microsecond: so a
-// handle tells it from its own.
-func (l *ledger) forget(horizon int64, all bool) {
+// the horizon, and plain ones. It goes over blocks that it pays for and leaves what
+// was closed since it last came by. A new life of a rid is later than what was
+// forgotten, be it by a microsecond: so a handle tells it from its own.
+func (l *ledger) forget(horizon int64) {
 	l.last++
 	l.closed.added = 0
 	for i := range len(l.idle) - int(l.root.open) - 64 { // holds of a time with more of them
@@ -142,7 +143,7 @@ func (l *ledger) forget(horizon int64, all bool) {
 		b := &l.closed.blocks[i]
 		switch {
 		case len(b.bytes) == 0:
-		case b.seen && (b.newest < horizon || 2*(b.gone+b.plain) >= len(b.bytes)), all && b.plain > 0:
+		case b.seen && (b.newest < horizon || 2*(b.gone+b.plain) >= len(b.bytes)):
 			l.goOver(i, horizon)
 		default:
 			b.seen = i != l.closed.filling

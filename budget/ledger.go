@@ -29,6 +29,7 @@ type ledger struct {
 	keys    map[string]*hold // the open ones that carry a key
 	open    hold             // head of the ring of the open ones
 
+	ahead    bool              // of the guard, when nobody has a handle: what is closed and plain goes at once
 	guarded  bool              // entries come from the guard, and their strings stay; else what is kept is copied
 	texts    strings.Builder   // the newest of these copies
 	names    map[string]string // copies of what is named again and again: models, price tables
@@ -90,6 +91,16 @@ func (l *ledger) fold(e *journal.Entry) error {
 	err := l.apply(hash, l.hashed(hash, e.RID), e, &l.unused)
 	l.rest()
 	return err
+}
+
+// foldAll is fold for many entries.
+func (l *ledger) foldAll(entries []journal.Entry) error {
+	for i := range entries {
+		if err := l.fold(&entries[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // apply applies one entry to the ledger, where h is what it knows of the entry's

@@ -230,9 +230,8 @@ func (h *history) open() *budget.Book {
 		policy = budget.OrphanKeep
 	}
 	began := h.clock.Add(1)
-	j, err := journal.OpenFile("book", journal.FileOptions{SegmentBytes: 4096, FS: disk.Failing(h.disk, h.fails)})
-	require.NoError(h.t, err)
-	book, err := budget.New(h.t.Context(), j, budget.OnOrphan(policy), budget.SoftLimits(func(s budget.SoftLimit) { h.soft = append(h.soft, s) }))
+	files := journal.FileOptions{SegmentBytes: 4096, FS: disk.Failing(h.disk, h.fails)}
+	book, err := budget.OpenFile(h.t.Context(), "book", files, nil, budget.OnOrphan(policy), budget.SoftLimits(func(s budget.SoftLimit) { h.soft = append(h.soft, s) }))
 	require.NoError(h.t, err)
 	h.add(sole, c, answer{is: isDone}, began)
 	for rid := range h.handles {

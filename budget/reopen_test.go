@@ -38,9 +38,7 @@ func TestReopenedBookAnswersTheSame(t *testing.T) {
 		clock := budget.Clock(func() time.Time { return now })
 		segment := rapid.SampledFrom([]int64{1, 3000, 1 << 20}).Draw(t, "segment bytes")
 		open := func() *budget.Book {
-			j, err := journal.OpenFile("book", journal.FileOptions{FS: mem, SegmentBytes: segment})
-			require.NoError(t, err)
-			b, err := budget.New(ctx, j, budget.OnOrphan(budget.OrphanKeep), clock, budget.Prices(table{}))
+			b, err := budget.OpenFile(ctx, "book", journal.FileOptions{FS: mem, SegmentBytes: segment}, nil, budget.OnOrphan(budget.OrphanKeep), clock, budget.Prices(table{}))
 			require.NoError(t, err)
 			return b
 		}

@@ -312,13 +312,6 @@ func (p *process) fs() disk.FS {
 // main is what the program does.
 func (p *process) main() {
 	ctx := context.Background()
-	file, err := journal.OpenFile("book", journal.FileOptions{FS: p.fs(), SegmentBytes: p.style.segment})
-	if err != nil {
-		p.excuse("open", err)
-		return
-	}
-	p.file = file
-	p.ledger.opening = true
 	orphans := p.style.orphans
 	if p.calm {
 		orphans = budget.OrphanAssume
@@ -326,10 +319,15 @@ func (p *process) main() {
 	if p.style.orphans == budget.OrphanRefund && p.calm {
 		orphans = budget.OrphanRefund
 	}
-	p.book, err = budget.New(ctx, file, budget.Tokens(p.cap), budget.OnOrphan(orphans), budget.Observe(p.observe))
+	opened := func(f *journal.File) budget.Journal {
+		p.file = f
+		p.ledger.opening = true
+		return f
+	}
+	var err error
+	p.book, err = budget.OpenFile(ctx, "book", journal.FileOptions{FS: p.fs(), SegmentBytes: p.style.segment}, opened, budget.Tokens(p.cap), budget.OnOrphan(orphans), budget.Observe(p.observe))
 	if err != nil {
 		p.excuse("open", err)
-		file.Close()
 		return
 	}
 	p.opened = true

@@ -45,6 +45,9 @@ func (s *shard) next(i int) int {
 	return 0
 }
 
+// smallShard is how many slots a shard keeps, though none is used: all are 128 KiB.
+const smallShard = 64
+
 // find returns the ref with this hash that is the one, or zero.
 func (t *table) find(hash uint64, is func(ref) bool) ref {
 	s, tag := t.at(hash)
@@ -157,7 +160,7 @@ func (t *table) remove(hash uint64, r ref) {
 	s.slots[gap] = 0
 	s.used--
 	t.count--
-	if s.used < len(s.slots)/8 {
+	if s.used < len(s.slots)/8 && len(s.slots) > smallShard {
 		s.resize(s.used*2 + 8)
 	}
 }

@@ -38,6 +38,9 @@ func (s *segment) batches(visit func([]Entry) error) error {
 	return err
 }
 
+// ignore is a visit that wants nothing but the judgement.
+func ignore([]Entry) error { return nil }
+
 // batchLen is how many lines that were read one by one make a batch.
 const batchLen = 1024
 

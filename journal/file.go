@@ -16,6 +16,13 @@ import (
 type FileOptions struct {
 	FS           disk.FS // nil: the operating system's, disk.OS()
 	SegmentBytes int64   // size from which [File.Due] asks for a new segment; 0: 64 MiB
+
+	// Visit gets, while OpenFile judges the newest segment, the entries that
+	// Entries(ctx, 0) would yield behind it, in order and many at a time, which
+	// saves reading them again. They and their strings are valid until it
+	// returns. What it was given counts only if OpenFile succeeds; its error is
+	// that of OpenFile, and nothing is mended then. nil: nothing is visited.
+	Visit func([]Entry) error
 }
 
 // DefaultSegmentBytes is the size from which a new segment is due.

@@ -358,7 +358,7 @@ func FuzzRecover(f *testing.F) {
 			fsys = bookOn(t, whole[0], whole[1], append([]byte{}, newest...))
 		}
 		name := segmentName(3)
-		j, err := OpenFile("book", FileOptions{FS: fsys})
+		j, err := openSeeing(t, "book", fsys)
 		if err != nil {
 			require.ErrorIs(t, err, ErrCorrupt)
 			require.Equal(t, string(newest), string(content(fsys, "book", name)), "what is refused is not changed")

@@ -32,7 +32,11 @@ func OpenFile(dir string, opts FileOptions) (*File, error) {
 	if err := f.takeLock(); err != nil {
 		return nil, err
 	}
-	if err := f.recover(); err != nil {
+	visit := opts.Visit
+	if visit == nil {
+		visit = ignore
+	}
+	if err := f.recover(visit); err != nil {
 		return nil, errors.Join(err, f.lock.Close())
 	}
 	return f, nil

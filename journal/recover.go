@@ -20,8 +20,9 @@ type Recovery struct {
 
 // recover finds out how the last writer ended, and makes the journal one that
 // a new segment can follow, or refuses. This is the whole decision. Of the
-// segments only the newest is read, since it is the whole state.
-func (f *File) recover() error {
+// segments only the newest is read, since it is the whole state, and once: what
+// it holds goes to visit on the way.
+func (f *File) recover(visit func([]Entry) error) error {
 	names, numbers, err := listSegments(f.fs, f.dir)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -46,7 +47,7 @@ func (f *File) recover() error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	switch end, readErr := s.ending(); {
+	switch end, readErr := s.ending(visit); {
 	case readErr != nil:
 		err = fmt.Errorf("journal: read %s: %w", s.name, readErr)
 	case end.damage != nil && !end.torn:
@@ -97,22 +98,30 @@ type ending struct {
 	torn   bool          // it can be a write that never ended; see [segment.torn]
 }
 
-// ending reads the segment to its end or its first damage. An error is the
-// disk's.
-func (s *segment) ending() (end ending, err error) {
+// ending reads the segment to its end or its first damage, and shows visit what
+// is good, but for seals. An error is visit's or the disk's.
+func (s *segment) ending(visit func([]Entry) error) (end ending, err error) {
 	s.mend = true
 	end.facts = s.chain
-	err = s.blocks(func([]Entry) error { // which hold no seals
+	var refused error // whatever it is, it is no damage of the segment
+	good := func(entries []Entry) error {
 		end.facts, end.size = s.chain, s.good
-		return nil
-	})
+		refused = visit(entries)
+		return refused
+	}
+	err = s.blocks(good) // which hold no seals
 	if errors.Is(err, errOdd) {
+		one := make([]Entry, 1)
 		err = s.each(func(e *Entry) error {
-			if e.Kind != Seal {
-				end.facts, end.size = s.chain, s.good
+			if e.Kind == Seal {
+				return nil
 			}
-			return nil
+			one[0] = *e
+			return good(one)
 		})
+	}
+	if refused != nil {
+		return end, refused
 	}
 	if errors.As(err, &end.damage) {
 		end.torn, err = s.torn()

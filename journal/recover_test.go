@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,6 +92,26 @@ type unsyncedFile struct{ disk.File }
 
 func (unsyncedFile) Sync() error { return nil }
 
+// openSeeing opens a book whose visit sees what Entries yields afterwards.
+func openSeeing(t testing.TB, dir string, fsys disk.FS) (*File, error) {
+	t.Helper()
+	var seen []Entry
+	f, err := OpenFile(dir, FileOptions{FS: fsys, Visit: func(entries []Entry) error {
+		require.NotEmpty(t, entries)
+		seen = appendKept(seen, entries)
+		return nil
+	}})
+	if err == nil {
+		var stand []Entry
+		for e, err := range f.Entries(ctx, 0) {
+			require.NoError(t, err)
+			stand = append(stand, e)
+		}
+		require.Equal(t, stand, seen, "what was visited is what stands in the book")
+	}
+	return f, err
+}
+
 // reopened opens a book whose only segment has this content. Files that an
 // earlier book left in the directory are removed.
 func reopened(t testing.TB, dir string, content []byte) (f *File, err error) {
@@ -103,7 +124,7 @@ func reopened(t testing.TB, dir string, content []byte) (f *File, err error) {
 		}
 	}
 	write(t, filepath.Join(dir, "000001.jsonl"), content)
-	return OpenFile(dir, FileOptions{FS: unsynced{disk.OS()}})
+	return openSeeing(t, dir, unsynced{disk.OS()})
 }
 
 // goOn appends to a book that was opened, closes it and checks the result:
@@ -147,6 +168,41 @@ func TestNothingIsAppendedBehindAnother(t *testing.T) {
 		before := read(t, filepath.Join(dir, "000001.jsonl"))
 		goOn(t, dir, f, all)
 		require.Equal(t, string(before), string(read(t, filepath.Join(dir, "000001.jsonl"))))
+	}
+}
+
+// Whatever the error of a visit is, it is that of opening, and neither damage
+// nor an end: nothing is cut, kept aside or mended for it.
+func TestVisitRefuses(t *testing.T) {
+	for _, refusal := range []error{errDisk, &CorruptError{Reason: "of the visitor's"}, io.EOF, errOdd} {
+		for _, content := range [][]byte{segmentOf(t, true), segmentOf(t, false), segmentOf(t, false)[:len(segmentOf(t, false))-10]} {
+			for n := 1; ; n++ {
+				mem, calls := bookOf(t, content), 0
+				f, err := OpenFile("book", FileOptions{FS: mem, Visit: func([]Entry) error {
+					if calls++; calls == n {
+						return refusal
+					}
+					require.Less(t, calls, n, "nothing is visited after that")
+					return nil
+				}})
+				if calls < n {
+					require.NoError(t, err)
+					require.NoError(t, f.Close())
+					require.Greater(t, n, 1)
+					break
+				}
+				require.ErrorIs(t, err, refusal)
+				names, err := mem.List("book")
+				require.NoError(t, err)
+				require.ElementsMatch(t, []string{"000001.jsonl", lockName}, names)
+				left, err := disk.ReadFile(mem, "book/000001.jsonl", 1<<20)
+				require.NoError(t, err)
+				require.Equal(t, string(content), string(left))
+				f, err = OpenFile("book", FileOptions{FS: mem})
+				require.NoError(t, err, "the lock was given back")
+				require.NoError(t, f.Close())
+			}
+		}
 	}
 }
 

@@ -136,7 +136,7 @@ func (f *File) stray(numbers []int64) (bool, error) {
 	if s, err = openSegment(f.fs, f.dir, segmentName(numbers[n-2]), startOf(numbers[n-2])); err != nil {
 		return false, fmt.Errorf("journal: %w", err)
 	}
-	end, err := s.ending()
+	end, err := s.ending(ignore)
 	return (end.damage == nil || end.torn) && !s.clean(), errors.Join(err, s.close())
 }
 
@@ -235,7 +235,7 @@ func (f *File) mendAll(r *Repaired, h *history, newFold func() Fold) error {
 // examine judges the newest segment, and returns what is to be done about it,
 // or nil.
 func (f *File) examine(s *segment, h *history) (*salvage, error) {
-	end, err := s.ending()
+	end, err := s.ending(ignore)
 	if err != nil {
 		return nil, err
 	}
