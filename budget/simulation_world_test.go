@@ -55,7 +55,7 @@ func (w *simulation) count(f func(*simCounts)) {
 }
 
 // simCounts is what was met, so that a test can tell that it met it.
-type simCounts struct{ seeds, lives, steps, crashes, pauses, troubles, sent, entries, late int }
+type simCounts struct{ seeds, lives, steps, crashes, pauses, troubles, sent, entries, late, strayed int }
 
 // style is what one seed is like.
 type style struct {
