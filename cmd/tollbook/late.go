@@ -202,14 +202,19 @@ func findLife(state, rid string) (*life, error) {
 	if err != nil {
 		return nil, notBook(state, err)
 	}
+	var found *life
 	var others []string
 	for i := range lives {
 		if lives[i].rid == rid {
-			return &lives[i], nil
+			found = &lives[i] // of a rid that was used again, the last
+		} else {
+			others = append(others, lives[i].rid)
 		}
-		others = append(others, lives[i].rid)
 	}
-	if others != nil {
+	switch {
+	case found != nil:
+		return found, nil
+	case others != nil:
 		return nil, &exitError{Code: exitUsage, Err: fmt.Errorf("%s is an item, no reservation", quote(rid)), Hint: "its reservations are " + strings.Join(others, ", ")}
 	}
 	return nil, fmt.Errorf("no reservation %s in %s", quote(rid), bookOf(state))

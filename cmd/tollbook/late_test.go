@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"strings"
@@ -36,6 +38,10 @@ func TestLateCallsBesideARun(t *testing.T) {
 		require.Contains(t, stderr.String(), "one process at a time", args)
 	}
 	require.Equal(t, before, book.Report())
+
+	var stderr strings.Builder
+	tollbook([]string{"limit", state, "5"}, strings.NewReader(""), io.Discard, &stderr)
+	require.Contains(t, stderr.String(), "interrupt it and run it again with another --budget")
 }
 
 // What a reservation's entries add up to is what its owner was told.
@@ -83,4 +89,44 @@ func TestReceiptOfALife(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, book.Close())
+}
+
+// A rid that is past the horizon may be used again: what comes late then is about
+// its new life, and of the old one nothing is told in its place.
+func TestLateCallsOfARIDUsedAgain(t *testing.T) {
+	state := t.TempDir()
+	life := func(days int, end func(*budget.Reservation) (budget.Receipt, error)) {
+		day := time.Now().AddDate(0, 0, -days)
+		book, err := budget.Open(t.Context(), state, budget.Clock(func() time.Time { return day }))
+		require.NoError(t, err)
+		r, err := book.Reserve(t.Context(), budget.Request{RID: "x", Key: fmt.Sprint("item-", days), Tokens: 100})
+		require.NoError(t, err)
+		_, err = end(r)
+		require.NoError(t, err)
+		require.NoError(t, book.Close())
+	}
+	life(40, func(r *budget.Reservation) (budget.Receipt, error) {
+		if _, err := r.Refund(t.Context(), budget.NotBilled, "429"); err != nil {
+			return budget.Receipt{}, err
+		}
+		return r.Reclaim(t.Context())
+	})
+	life(0, func(r *budget.Reservation) (budget.Receipt, error) {
+		return r.Settle(t.Context(), budget.Usage{Input: 60})
+	})
+
+	var stdout, stderr strings.Builder
+	require.Equal(t, exitDone, tollbook([]string{"reclaim", state, "x"}, strings.NewReader(""), &stdout, &stderr), stderr.String())
+	require.Contains(t, stderr.String(), "it was never refunded")
+	require.Regexp(t, `(?m)^confirmed +60 tokens$`, stdout.String())
+	require.Regexp(t, `(?m)^assumed +0 tokens$`, stdout.String())
+
+	for name, want := range map[string]int{"x": 2, "item-40": 1, "item-0": 1} {
+		lives, err := findLives(journal.Dir{Path: state}, name)
+		require.NoError(t, err)
+		require.Len(t, lives, want, name)
+		for _, l := range lives {
+			require.Equal(t, journal.Reserve, l.entries[0].Kind, name)
+		}
+	}
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tollbook/tollbook/budget"
+	"github.com/tollbook/tollbook/journal"
 )
 
 func newLimit(ui *ui) *cobra.Command {
@@ -43,7 +45,10 @@ on the whole book.`,
 				after, report = b.Limits(), b.Report()
 				return nil
 			})
-			if err != nil {
+			switch {
+			case errors.Is(err, journal.ErrLocked):
+				return &exitError{Code: exitFailed, Err: err, Hint: "one process at a time has a book, and a cap of a run that is on cannot be changed yet: interrupt it and run it again with another --budget; no finished item is sent again"}
+			case err != nil:
 				return err
 			}
 			ui.limits(&report, !slices.Equal(before, after), asJSON)

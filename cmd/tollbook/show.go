@@ -62,6 +62,9 @@ func findLives(dir journal.Dir, name string) ([]life, error) {
 		if last = err; err != nil {
 			break
 		}
+		if e.Kind == journal.Reserve && !e.Carried { // be it of a rid that is used again
+			delete(at, e.RID)
+		}
 		i, known := at[e.RID]
 		switch {
 		case e.Kind == journal.Carry && e.Past == nil:
