@@ -59,34 +59,43 @@ type geminiAnswer struct {
 	failure   *Refusal
 }
 
-func (a *geminiAnswer) chunk(v value) {
-	var usage value
-	for k, m := range v.members() {
-		switch string(k) {
+// chunk reads one chunk, if text is one and whole.
+func (a *geminiAnswer) chunk(text []byte) (whole bool) {
+	var candidates, feedback, usage, id, failure value
+	if !walk(trimSpace(text), func(name []byte, v value) bool {
+		switch string(name) {
 		case "candidates":
-			for c := range m.elements() {
-				a.candidate(c)
-			}
+			candidates = v
 		case "promptFeedback":
-			a.blocked = a.blocked || m.get("blockReason").present()
+			feedback = v
 		case "usageMetadata":
-			usage = m
+			usage = v
 		case "responseId":
-			if a.id == "" {
-				a.id = word(m.str())
-			}
+			id = v
 		case "error":
-			if isError(m) {
-				f := problemOf(m).refusal(0)
-				a.failure = &f
-			}
+			failure = v
 		}
+		return true
+	}) {
+		return false
+	}
+	for c := range candidates.elements() {
+		a.candidate(c)
+	}
+	a.blocked = a.blocked || feedback.get("blockReason").present()
+	if a.id == "" {
+		a.id = word(id.str())
+	}
+	if isError(failure) {
+		f := problemOf(failure).refusal(0)
+		a.failure = &f
 	}
 	if usage.present() {
 		if a.reported.see(geminiUsage(usage)) {
 			a.at = a.generated
 		}
 	}
+	return true
 }
 
 func (a *geminiAnswer) candidate(v value) {
@@ -139,9 +148,7 @@ type geminiStream struct {
 func newGeminiStream(choices int64, events bool) *geminiStream {
 	w := &geminiStream{geminiAnswer: geminiAnswer{choices: choices}}
 	w.list.read = func(text []byte) {
-		if v, whole := parse(text); whole {
-			w.chunk(v)
-		} else {
+		if !w.chunk(text) {
 			w.generated += int64(len(text))
 		}
 	}
@@ -152,10 +159,8 @@ func newGeminiStream(choices int64, events bool) *geminiStream {
 }
 
 func (w *geminiStream) event(_, data []byte, last bool) verdict {
-	v, whole := parse(data)
 	switch {
-	case whole:
-		w.chunk(v)
+	case w.chunk(data):
 	case !last && span(trimSpace(data)) == 0:
 		return more
 	default:
