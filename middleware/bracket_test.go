@@ -57,6 +57,7 @@ func TestBracketUnderFaults(t *testing.T) {
 			book := budgettest.New(t, budget.Tokens(c.cap))
 			guard := middleware.Transport(book, middleware.Base(net), middleware.OnAbort(c.policy),
 				middleware.Timeouts(100*time.Millisecond, 100*time.Millisecond),
+				middleware.OutageAfter(0), // a slow machine is no outage here
 				middleware.Retry(retry.Policy{FirstWait: -1, LongestWait: 200 * time.Millisecond}))
 			bracket := func() {
 				confirmed := book.Report().Tokens.Confirmed

@@ -234,14 +234,17 @@ func TestReceiptMayClose(t *testing.T) {
 			l := newLab(t, budget.Tokens(plenty), middleware.OnAbort(policy))
 			l.provider.Expect(t, providertest.SSE(word("a"), finish, lastUsage))
 			var resp *http.Response
-			told := 0
+			told, here := 0, make(chan struct{}) // a drain may be through before
 			ctx := middleware.WithReceipt(context.Background(), func(r budget.Receipt) {
 				require.EqualValues(t, 258, r.Confirmed)
 				told++
+				<-here
 				resp.Body.Close()
 			})
-			resp, err := l.do(ctx, streamed)
+			var err error
+			resp, err = l.do(ctx, streamed)
 			require.NoError(t, err)
+			close(here)
 			_ = drain(resp)
 			l.guard.Wait()
 			require.Equal(t, 1, told)
