@@ -255,6 +255,7 @@ func (w *simulation) live() (over bool) {
 			w.disk.SetCapacity(w.disk.Used() + 200_000 + rng.Int64N(100_000))
 		}
 	}
+	w.tell("style %+v", w.style)
 	w.tell("life %d: cap %d, calm %t, ends at step %d, %v", w.lives, w.cap, w.calm, p.last, p.machine.plan)
 	over1 := make(chan struct{})
 	go func() {
