@@ -84,24 +84,41 @@ func (l *ledger) snapshot(now, horizon int64) []journal.Entry {
 			head.Opening.Balances = append(head.Opening.Balances, journal.Balance{Scope: scope, Change: closed[scope]})
 		}
 	}
-	carried := []journal.Entry{head}
-	for _, limit := range l.limits() {
+	limits, open, late := l.limits(), l.openHolds(), l.late(horizon)
+	carried := append(make([]journal.Entry, 0, 1+len(limits)+len(open)+len(late)), head)
+	for _, limit := range limits {
 		carried = append(carried, journal.Entry{Kind: journal.Limit, T: now, Scope: limit.Scope, Carried: true,
 			Cap: &journal.Cap{Kind: limit.Unit.String(), Max: limit.Max, Told: int64(l.accounts[limit.Scope].caps[limit.Unit].told)}})
 	}
-	for _, h := range l.openHolds() {
+	for _, h := range open {
 		carried = append(carried, h.carriedReserve())
 	}
-	past := len(carried)
+	for i := range late {
+		h, _ := l.closed.get(late[i].at, l.numbered)
+		carried = append(carried, h.carry())
+	}
+	return carried
+}
+
+// closedAt says when a reservation was closed, and where it is put away.
+type closedAt struct {
+	t   int64
+	rid string
+	at  ref
+}
+
+// late returns the closed reservations that a late call may name, in the order
+// of their last entries. Of many, these are quicker to sort than the lines.
+func (l *ledger) late(horizon int64) (late []closedAt) {
 	for i := range l.closed.blocks {
-		l.closed.each(i, l.numbered, func(_ ref, h *life) {
+		l.closed.each(i, l.numbered, func(at ref, h *life) {
 			if !h.forgettable(horizon) {
-				carried = append(carried, h.carry())
+				late = append(late, closedAt{h.closed, h.rid, at})
 			}
 		})
 	}
-	slices.SortFunc(carried[past:], func(a, b journal.Entry) int { return cmp.Or(cmp.Compare(a.T, b.T), cmp.Compare(a.RID, b.RID)) })
-	return carried
+	slices.SortFunc(late, func(a, b closedAt) int { return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.rid, b.rid)) })
+	return late
 }
 
 // closedBalances is what stands on each scope without what is open.
