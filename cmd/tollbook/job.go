@@ -73,7 +73,6 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 	defer land()
 	ctx = middleware.WithScope(middleware.WithKey(ctx, t.Key), t.ShardName())
 
-	attempts := 0
 	for {
 		// Of a stream that is cut by the end of ctx it may come late.
 		var receipt atomic.Pointer[budget.Receipt]
@@ -82,10 +81,8 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 		if r := receipt.Load(); r != nil {
 			booked = *r
 		}
+		attempts := int(f.attempts.Load())
 		outage, _ := errors.AsType[*middleware.OutageError](err)
-		if attempts += int(booked.Attempts); booked.Attempts == 0 && outage == nil {
-			attempts++
-		}
 		switch {
 		case outage != nil && outage.Pauses < maxPauses && !j.unanswered():
 			if attempts >= j.attempts {
@@ -300,6 +297,8 @@ type flight struct {
 	again  bool         // it was sent before in this run, and came back later
 	tokens int64        // of one attempt at most, where that is asked for
 	state  atomic.Int32 // 0 waiting, 1 left, 2 taken back
+
+	attempts atomic.Int64 // that left
 }
 
 type flightKey struct{}
@@ -327,6 +326,7 @@ func (d departures) RoundTrip(r *http.Request) (*http.Response, error) {
 		} else if f.state.Load() == 2 {
 			return nil, errDraining
 		}
+		f.attempts.Add(1)
 		f.job.requests.Add(1)
 	}
 	return d.base.RoundTrip(r)

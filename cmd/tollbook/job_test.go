@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,6 +200,42 @@ func TestFailuresInARowByChance(t *testing.T) {
 		isDead(3)(t, err) // two attempts before the pause and one after it
 		assert.False(t, isPause(err))
 		assert.NoError(t, j.halt.Err())
+	})
+}
+
+// An attempt that an outage keeps from leaving is none of the item's: here the
+// second one of the first item, held for and waiting when the others fail.
+func TestOutageUsesUpNoAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider := providertest.New(providertest.Options{})
+		begin := time.Now()
+		base := departures{roundTrip(func(r *http.Request) (*http.Response, error) {
+			if time.Since(begin) > 10*time.Second {
+				return provider.RoundTripper().RoundTrip(r)
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: http.NoBody}, nil
+		})}
+		j, book := newJob(t, t.Context(), base, 1_000_000)
+		j.attempts = 2
+		j.answers.Add(1)
+		guard := middleware.Transport(book, middleware.Base(base), middleware.Retry(retry.Policy{
+			Attempts: 2, Backoff: func(int) time.Duration { return 2 * time.Second }, Before: j.before}))
+		j.client = &http.Client{Transport: guard}
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(min(i, 1)) * time.Second)
+				it := task(t)
+				it.Key = string(rune('a' + i))
+				line, err := j.do(t.Context(), it)
+				if assert.NoError(t, err) {
+					assert.Contains(t, string(line.JSON), `"status_code":200`)
+				}
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, int64(10), j.requests.Load())
 	})
 }
 
