@@ -10,7 +10,10 @@ import (
 )
 
 // DefaultMaxWait is how long a call waits for room where [MaxWait] is not given.
-const DefaultMaxWait = time.Minute
+// Near the end of a limit calls go a few at a time, and the last of a crowd waits
+// for many answers: of 64 that take 30 s each, some would give up after a minute
+// with a twentieth of the limit unused.
+const DefaultMaxWait = 15 * time.Minute
 
 // DefaultOutageAfter is how many attempts in a row may fail where [OutageAfter]
 // is not given.
@@ -26,6 +29,7 @@ type config struct {
 	retry          retry.Policy
 	scope          string
 	maxWait        time.Duration
+	leastOutput    int64 // 0: caps are left alone
 	onAbort        AbortPolicy
 	stopOverrun    bool
 	headers, idle  time.Duration
@@ -57,6 +61,21 @@ func Base(rt http.RoundTripper) Option { return func(c *config) { c.base = rt } 
 // reserved for a request that names no output cap.
 func Bounds(o meter.Options) Option { return func(c *config) { c.bounds = o } }
 
+// CapOutput has the guard write the output cap into requests: into one that
+// names none what is reserved for it, DefaultOutput of [Bounds] or the model's
+// known maximum, so that the bound is a cap and no guess; into any what the
+// limits have left, where that is less than it asks for, but never below least
+// tokens for each choice. So a budget is used to its end. An answer that meets
+// the cap ends with finish_reason "length"; with a reasoning model least should
+// leave room to think and to answer. Less left than that is
+// [budget.ErrExhausted], as ever. All attempts of a call are sent alike.
+//
+// Nothing is written where it would only do harm: the maximum of a model whose
+// window could not hold the prompt beside it, or of a plain completion, which
+// servers end after 16 tokens or so; nor where nothing is known and no limit
+// asks. A least below 1 is 1; without the option caps are left alone.
+func CapOutput(least int64) Option { return func(c *config) { c.leastOutput = max(least, 1) } }
+
 // Routes gives paths a meter, or declares them free (a [meter.Route] without
 // one). They go before the built-in ones. A path that may spend and has neither
 // is refused.
@@ -70,8 +89,9 @@ func Retry(p retry.Policy) Option { return func(c *config) { c.retry = p } }
 func Scope(path string) Option { return func(c *config) { c.scope = path } }
 
 // MaxWait is how long a call waits for room that open calls take up: 0 is not
-// at all, and [DefaultMaxWait] if the option is not given. A call for which
-// there would be no room even then is refused at once.
+// at all, and [DefaultMaxWait] if the option is not given; the call's context
+// ends the wait, too. A call for which there would be no room even then is
+// refused at once.
 func MaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
 
 // Timeouts bounds each attempt: the wait for the response's header, and every

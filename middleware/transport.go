@@ -28,7 +28,8 @@ import (
 // attempt can cost at most, and that much is reserved, on the scope and under
 // the key of its context ([WithScope], [WithKey]). A call that does not fit its
 // limits waits for room ([MaxWait]), unless there would be none even without
-// the calls now open. Every RoundTrip is a reservation of its own, also one
+// the calls now open; under [CapOutput] it may be given less, and asks for less.
+// Every RoundTrip is a reservation of its own, also one
 // made by an http.Client that follows a redirect, or by an SDK that retries.
 //
 // Then it is sent, and sent again under the rules of package retry ([Retry]).
@@ -197,11 +198,13 @@ func (c *call) reserve() (err error) {
 	scope := g.scopeOf(ctx)
 	r := meter.Request{Path: c.req.URL.Path, Header: c.req.Header, Body: c.body}
 	c.bound, err = c.meter.Bound(r, g.bounds)
+	capped := g.leastOutput > 0
 	if _, uncapped := errors.AsType[*meter.UncappedError](err); uncapped &&
 		!g.book.Limited(scope, budget.TokenUnit) && !g.book.Limited(scope, budget.CostUnit) {
 		o := g.bounds
 		o.DefaultOutput = unlimitedOutput
 		c.bound, err = c.meter.Bound(r, o)
+		capped = false // of a figure that means nothing
 	}
 	if err != nil {
 		return denied(err)
@@ -209,10 +212,17 @@ func (c *call) reserve() (err error) {
 	if err = c.admit(); err != nil {
 		return err
 	}
-	c.hold, err = g.book.Reserve(ctx, budget.Request{Scope: scope, Key: keyOf(ctx), Model: c.bound.Model,
-		Tokens: c.bound.Total(), Output: c.bound.Output, MaxWait: g.maxWait})
+	ask := budget.Request{Scope: scope, Key: keyOf(ctx), Model: c.bound.Model,
+		Tokens: c.bound.Total(), Output: c.bound.Output, MaxWait: g.maxWait}
+	if capped {
+		ask.Least = c.bound.Least(g.leastOutput)
+	}
+	c.hold, err = g.book.Reserve(ctx, ask)
 	switch {
 	case err == nil:
+		if capped {
+			c.cap()
+		}
 		g.open.Add(1)
 		c.last = result{outcome: budget.NeverSent, why: "not sent"}
 		return nil
@@ -220,6 +230,13 @@ func (c *call) reserve() (err error) {
 		return err
 	}
 	return denied(err)
+}
+
+// cap has the request ask for no more than what is held for it.
+func (c *call) cap() {
+	if c.bound = c.bound.Within(c.body, c.hold.Tokens()); c.bound.Body != nil {
+		c.body = c.bound.Body
+	}
 }
 
 // run makes the attempts and closes the reservation; a stream closes it later.

@@ -26,9 +26,10 @@ type estimate struct {
 	Cost    int64           `json:"cost"`    // picodollars, of the models that have a price
 	Models  []modelEstimate `json:"models"`
 
-	prices  *price.Table
-	at      map[string]int // of a model in Models
-	dearest int64          // call
+	prices         *price.Table
+	at             map[string]int // of a model in Models
+	leastOutput    int64          // that an answer's cap may be lowered to; 0: it may not
+	alone, dearest int64          // the most that one call needs, its cap lowered: tokens and picodollars
 }
 
 type largestJSON struct {
@@ -49,8 +50,8 @@ type modelEstimate struct {
 // would refuse is an error that names it, before any call is made. Counting
 // tokens is what takes the time, so items are bounded side by side; they are
 // added up in their order.
-func estimateInput(in *input, o meter.Options, prices *price.Table) (*estimate, error) {
-	e := &estimate{Items: in.Len(), prices: prices, at: map[string]int{}}
+func estimateInput(in *input, o meter.Options, leastOutput int64, prices *price.Table) (*estimate, error) {
+	e := &estimate{Items: in.Len(), leastOutput: leastOutput, prices: prices, at: map[string]int{}}
 	faults, hint := &inputError{}, ""
 	for from := 0; from < in.Len(); from += together {
 		bounds := make([]itemBound, min(together, in.Len()-from))
@@ -114,10 +115,6 @@ func (e *estimate) add(b itemBound) error {
 		return fmt.Errorf("the batch may cost more money than can be counted")
 	}
 	e.Cost += cost
-	if total > e.Largest.Tokens {
-		e.Largest = largestJSON{b.id, total, cost}
-	}
-	e.dearest = max(e.dearest, cost)
 	at, ok := e.at[b.model]
 	if !ok {
 		at = len(e.Models)
@@ -126,6 +123,15 @@ func (e *estimate) add(b itemBound) error {
 	}
 	m := &e.Models[at]
 	m.Items, m.Tokens, m.Cost, m.Priced = m.Items+1, m.Tokens+total, m.Cost+cost, m.Priced && err == nil
+	if total > e.Largest.Tokens {
+		e.Largest = largestJSON{b.id, total, cost}
+	}
+	if e.leastOutput > 0 {
+		least := b.bound.Least(e.leastOutput)
+		cost, _ = e.prices.Most(b.bound.Model, b.bound.Input, b.bound.Output-(total-least))
+		total = least
+	}
+	e.alone, e.dearest = max(e.alone, total), max(e.dearest, cost)
 	return nil
 }
 

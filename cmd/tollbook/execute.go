@@ -35,13 +35,18 @@ func (o *runOptions) execute(ctx context.Context, ui *ui, in *input, p *provider
 	j := &job{provider: p, apart: o.errors != "", attempts: o.attempts, progress: new(checkpoint.Progress), log: log, pace: &pacer{RPM: int64(o.rpm), TPM: int64(o.tpm)}, bounds: o.bounds()}
 	j.halt, j.cancel = context.WithCancel(drain)
 	defer j.cancel()
-	guard := middleware.Transport(book,
+	guarding := []middleware.Option{
 		middleware.Base(departures{p.connect}),
 		middleware.Bounds(o.bounds()),
 		middleware.Logger(log),
-		middleware.MaxWait(24*time.Hour), // open calls end, and a run that stops ends the wait
+		middleware.MaxWait(24 * time.Hour), // open calls end, and a run that stops ends the wait
 		middleware.Timeouts(o.timeout, o.timeout),
-		middleware.Retry(retry.Policy{Attempts: o.attempts, Before: j.before}))
+		middleware.Retry(retry.Policy{Attempts: o.attempts, Before: j.before}),
+	}
+	if o.capOutput > 0 {
+		guarding = append(guarding, middleware.CapOutput(int64(o.capOutput)))
+	}
+	guard := middleware.Transport(book, guarding...)
 	j.client = &http.Client{Transport: guard, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 	if p.key == "" && !o.sim {

@@ -234,7 +234,7 @@ func (u *ui) estimate(e *estimate, limits []budget.Limit, asJSON bool) {
 	}
 	w.Flush()
 	for _, l := range limits {
-		all, one := e.Tokens, e.Largest.Tokens
+		all, one := e.Tokens, e.alone
 		if l.Unit == budget.CostUnit {
 			all, one = e.Cost, e.dearest
 		}

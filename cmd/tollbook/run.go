@@ -28,6 +28,7 @@ type runOptions struct {
 
 	budgets         []string
 	maxOutput       amountFlag
+	capOutput       amountFlag
 	rpm, tpm        amountFlag
 	shards, workers int
 	attempts        int
@@ -84,6 +85,7 @@ whole answer.`,
 	f.StringArrayVar(&o.budgets, "budget", nil, "cap on all runs of the state: `amount` such as 500k, 2M, 12.50usd or unlimited; both in tokens and in money if given twice; required unless --sim")
 	f.StringVar(&o.prices, "prices", "", "`file` with prices of your own, which go before the built-in ones")
 	f.Var(&o.maxOutput, "max-output", "`tokens` of output reserved where a request names no cap (default: the model's own maximum)")
+	f.Var(&o.capOutput, "cap-output", "write output caps into requests: what is reserved where they name none, and less where the budget has less left, down to these `tokens` an answer")
 	f.IntVar(&o.shards, "shards", 4, "into how many parts a new state splits the items")
 	f.IntVar(&o.workers, "workers", 16, "calls at a time")
 	f.Var(&o.rpm, "rpm", "`requests` a minute at most (default unlimited)")
@@ -282,7 +284,7 @@ func (o *runOptions) run(ctx context.Context, ui *ui) error {
 	defer provider.close()
 	// What the guard would refuse is refused before any call. Counting bytes
 	// does for that, and is quicker than counting tokens.
-	e, err := estimateInput(in, meter.Options{DefaultOutput: int64(o.maxOutput)}, prices)
+	e, err := estimateInput(in, meter.Options{DefaultOutput: int64(o.maxOutput)}, int64(o.capOutput), prices)
 	if err != nil {
 		return err
 	}
@@ -367,7 +369,7 @@ func (o *runOptions) pin(in *input, p *provider) (*pin, error) {
 
 // estimate prints what the batch would cost at most, and whether that fits.
 func (o *runOptions) estimate(ui *ui, in *input, limits []budget.Limit, prices *price.Table) error {
-	e, err := estimateInput(in, o.bounds(), prices)
+	e, err := estimateInput(in, o.bounds(), int64(o.capOutput), prices)
 	if err != nil {
 		return err
 	}

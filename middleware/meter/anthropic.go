@@ -42,7 +42,7 @@ func (anthropic) Bound(r Request, o Options) (Bound, error) {
 	for _, v := range other {
 		t.any(v)
 	}
-	if b.Output, err = anthropicOutput(b.Model, maxTokens, thinking, o); err == nil {
+	if b.capping, b.Output, err = anthropicOutput(r.Body, b.Model, maxTokens, thinking, o); err == nil {
 		err = t.err
 	}
 	b.Input = t.sum
@@ -81,30 +81,29 @@ func (b *beyond) anthropic(name string, v value) (costs bool, err error) {
 }
 
 // anthropicOutput is the cap, which the format demands. Zero is meant: it fills the
-// cache. A budget for thinking above it spans several answers, and is let count
-// in full.
-func anthropicOutput(model string, maxTokens, thinking value, o Options) (int64, error) {
-	n, known := maxOutput(model)
-	switch {
-	case maxTokens.present():
-		if n, known = maxTokens.tokens(); !known {
-			return 0, &BodyError{Reason: fmt.Sprintf(`"max_tokens" is not a whole number from 0 to %d`, int64(budget.MaxTokens))}
-		}
-	case o.DefaultOutput > 0:
-		n = min(o.DefaultOutput, budget.MaxTokens)
-	case !known:
-		return 0, &UncappedError{Model: model}
-	}
-	if v := thinking.get("budget_tokens"); v.present() {
-		more, ok := v.tokens()
+// cache. A budget for thinking must stay below the cap; one above it spans several
+// answers, and is let count in full.
+func anthropicOutput(body []byte, model string, maxTokens, thinking value, o Options) (c capping, output int64, err error) {
+	if n, ok := maxTokens.tokens(); maxTokens.present() {
 		if !ok {
-			return 0, &BodyError{Reason: fmt.Sprintf(`"budget_tokens" is not a whole number from 0 to %d`, int64(budget.MaxTokens))}
+			return c, 0, &BodyError{Reason: fmt.Sprintf(`"max_tokens" is not a whole number from 0 to %d`, int64(budget.MaxTokens))}
 		}
-		if more > n {
-			n = plus(n, more)
+		if n > 0 {
+			c.name(body, maxTokens, n)
 		}
+	} else if c, ok = assumed(model, o); ok {
+		c.spots = []edit{place(body, body, maxTokens, "max_tokens")}
+	} else {
+		return c, 0, &UncappedError{Model: model}
 	}
-	return n, nil
+	if output = c.cap; thinking.get("budget_tokens").present() {
+		more, ok := thinking.get("budget_tokens").tokens()
+		if !ok {
+			return c, 0, &BodyError{Reason: fmt.Sprintf(`"budget_tokens" is not a whole number from 0 to %d`, int64(budget.MaxTokens))}
+		}
+		output = c.think(more, 1)
+	}
+	return c, output, nil
 }
 
 // blocks is a text or a list of content blocks.

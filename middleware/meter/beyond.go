@@ -33,7 +33,8 @@ func (b *beyond) loops(what string) error {
 // bound widens what the request's own bytes bound.
 func (b *beyond) bound(x *Bound) {
 	switch {
-	case b.looped:
+	case b.looped: // a cap would be one of each step
+		x.capping = capping{}
 		x.Input, x.Output = times(b.window, b.steps), times(x.Output, b.steps)
 	case b.stored:
 		x.Input = b.window

@@ -3,6 +3,9 @@
 package meter_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,28 +75,72 @@ func FuzzBody(f *testing.F) {
 }
 
 func FuzzBound(f *testing.F) {
-	f.Add([]byte(`{"model":"gpt-4o","max_tokens":1,"stream":true,"stream_options":{"a":1},` + hello + `}`))
-	f.Add([]byte(`{"model":"x","prompt":["a",[1]],"n":2,"best_of":3,"max_tokens":4,"echo":true}`))
-	f.Add([]byte(`{"input":[[1,2],"a"],"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"enum":["b"]}}}}}]}`))
-	f.Fuzz(func(t *testing.T, body []byte) {
+	f.Add([]byte(`{"model":"gpt-4o","max_tokens":1,"stream":true,"stream_options":{"a":1},`+hello+`}`), int64(1))
+	f.Add([]byte(`{"model":"x","prompt":["a",[1]],"n":2,"best_of":3,"max_tokens":4,"echo":true}`), int64(7))
+	f.Add([]byte(`{"input":[[1,2],"a"],"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"enum":["b"]}}}}}]}`), int64(0))
+	f.Add([]byte(`{"model":"gpt-5","max_completion_tokens":null,"extra_body":{"google":{"max_tokens":0}},"n":3,`+hello+`}`), int64(3))
+	f.Add([]byte(`{"model":"claude","messages":[],"max_tokens":9,"thinking":{"budget_tokens":4}}`), int64(2))
+	f.Add([]byte(`{"contents":[],"generation_config":{"candidateCount":2,"thinkingConfig":{"thinkingBudget":3}}}`), int64(1))
+	f.Add([]byte(`{}`), int64(1))
+	f.Fuzz(func(t *testing.T, body []byte, less int64) {
 		for _, m := range []meter.Meter{meter.OpenAIChat, meter.OpenAICompletions, meter.OpenAIEmbeddings, meter.AnthropicMessages, meter.GeminiGenerate} {
-			b, err := m.Bound(meter.Request{Body: body}, meter.Options{DefaultOutput: 5})
+			o := meter.Options{DefaultOutput: 5}
+			b, err := m.Bound(meter.Request{Body: body}, o)
 			if err != nil {
 				require.ErrorIs(t, err, meter.ErrRefused)
 				continue
 			}
 			require.GreaterOrEqual(t, b.Input, int64(1))
 			require.GreaterOrEqual(t, b.Output, int64(0))
-			if b.WithUsage == nil {
-				continue
+			rewritten := func(b meter.Bound, sent []byte) {
+				again, err := m.Bound(meter.Request{Body: sent}, o)
+				require.NoError(t, err)
+				require.Equal(t, figures(b), figures(again))
 			}
-			again, err := m.Bound(meter.Request{Body: b.WithUsage}, meter.Options{DefaultOutput: 5})
-			require.NoError(t, err)
-			require.Nil(t, again.WithUsage, "it is asked for now")
-			again.WithUsage, b.WithUsage = nil, nil
-			require.Equal(t, b, again, "and nothing else changed")
+			if b.WithUsage != nil {
+				rewritten(b, b.WithUsage)
+			}
+			least := b.Least(1)
+			require.True(t, 0 < least && least <= b.Total())
+			tokens := b.Total() - max(0, less)%(b.Total()-least+1)
+			w := b.Within(body, tokens)
+			require.True(t, w.Total() <= tokens && w.Total() > tokens-b.Choices || w.Total() == b.Total() && tokens == least, "%d of %d within %d", w.Total(), b.Total(), tokens)
+			require.Equal(t, b.WithUsage == nil, w.WithUsage == nil)
+			if w.Body != nil {
+				rewritten(w, w.Body)
+				require.Equal(t, uncapped(t, body), uncapped(t, w.Body))
+			}
+			if w.WithUsage != nil {
+				rewritten(w, w.WithUsage)
+			}
 		}
 	})
+}
+
+func figures(b meter.Bound) [5]any { return [...]any{b.Model, b.Input, b.Output, b.Choices, b.Stream} }
+
+// uncapped is a body without its output caps.
+func uncapped(t *testing.T, body []byte) any {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var top any
+	require.NoError(t, d.Decode(&top))
+	var strip func(v any)
+	strip = func(v any) {
+		object, _ := v.(map[string]any)
+		for k, m := range object {
+			switch strip(m); strings.ToLower(strings.ReplaceAll(k, "_", "")) {
+			case "maxtokens", "maxcompletiontokens", "maxoutputtokens", "maxnewtokens", "npredict":
+				delete(object, k)
+			case "generationconfig":
+				if config, ok := m.(map[string]any); m == nil || ok && len(config) == 0 {
+					delete(object, k)
+				}
+			}
+		}
+	}
+	strip(top)
+	return top
 }
 
 func FuzzRefused(f *testing.F) {

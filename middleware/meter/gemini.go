@@ -43,7 +43,7 @@ func (m gemini) Bound(r Request, o Options) (Bound, error) {
 	for _, v := range other {
 		t.any(v)
 	}
-	if err := t.geminiConfig(config, &b, o); err != nil {
+	if err := t.geminiConfig(r.Body, config, &b, o); err != nil {
 		return Bound{}, err
 	}
 	b.Input = t.sum
@@ -89,7 +89,7 @@ func (b *beyond) gemini(name string, v value) (costs bool, err error) {
 
 // geminiConfig finds the output cap. Thoughts count against it; a budget for
 // them that is larger is let count in full.
-func (t *tally) geminiConfig(config value, b *Bound, o Options) error {
+func (t *tally) geminiConfig(body []byte, config value, b *Bound, o Options) error {
 	var maxTokens, candidates, thinking value
 	if config.present() {
 		other, err := readMembers(config, map[string]*value{"maxoutputtokens": &maxTokens, "candidatecount": &candidates, "thinkingconfig": &thinking}, proto,
@@ -105,31 +105,41 @@ func (t *tally) geminiConfig(config value, b *Bound, o Options) error {
 	if b.Choices, err = count(candidates, "candidateCount"); err != nil {
 		return err
 	}
-	n, known := maxTokens.tokens()
+	n, ok := maxTokens.tokens()
 	switch {
-	case maxTokens.present() && !known:
+	case maxTokens.present() && !ok:
 		return &BodyError{Reason: fmt.Sprintf(`"maxOutputTokens" is not a whole number from 0 to %d`, int64(budget.MaxTokens))}
 	case n > 0:
-	case o.DefaultOutput > 0:
-		n = min(o.DefaultOutput, budget.MaxTokens)
+		b.capping.name(body, maxTokens, n)
 	default:
-		if n, known = maxOutput(b.Model); !known {
+		if b.capping, ok = assumed(b.Model, o); !ok {
 			return &UncappedError{Model: b.Model}
 		}
+		b.capping.spots = []edit{geminiCap(body, config, maxTokens)}
 	}
+	n = b.capping.cap
 	for name, v := range thinking.members() {
 		if known, _ := proto(name); known == "thinkingbudget" && isNumber(v) {
 			more, ok := v.tokens()
 			if !ok {
 				return &BodyError{Reason: `"thinkingBudget" is not a whole number`}
 			}
-			if more > n {
-				n = plus(n, more)
-			}
+			n = b.capping.think(more, 0)
 		}
 	}
 	b.Output = times(n, b.Choices)
 	return nil
+}
+
+// geminiCap is where the cap belongs in a request that names none.
+func geminiCap(body []byte, config, maxTokens value) edit {
+	switch {
+	case config.present():
+		return place(body, config, maxTokens, "maxOutputTokens")
+	case len(config) > 0:
+		return instead(body, config, `{"maxOutputTokens":%d}`)
+	}
+	return member(body, body, `"generationConfig":{"maxOutputTokens":%d}`)
 }
 
 // contents is one message or a list of them, or a text.

@@ -60,7 +60,8 @@ type Options struct {
 	Counter Counter
 	// DefaultOutput is the number of output tokens reserved, per choice, for a
 	// request that names no cap. Zero: the model's known maximum. It is a
-	// guess, not a cap: an answer above it is an overrun.
+	// guess, and an answer above it an overrun, unless it is written into the
+	// request ([Bound.Within]).
 	DefaultOutput int64
 	// ImageTokens is reserved for each image in a request, whatever its size.
 	// Zero: [DefaultImageTokens].
@@ -93,7 +94,11 @@ type Bound struct {
 
 	Choices   int64  // how many answers are generated side by side; at least 1
 	Stream    bool   // the answer is asked for as server-sent events
-	WithUsage []byte // the body to send so that the stream ends with its usage; nil: send the body as it is
+	Body      []byte // the body to send; nil: the request's own
+	WithUsage []byte // the body to send so that the stream ends with its usage; nil: send Body
+
+	capping capping
+	usage   *edit // of which WithUsage is made
 }
 
 // Total is Input + Output. It is at most [budget.MaxTokens].

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tollbook/tollbook/budget"
 )
 
 // baseModel strips what gateways and fine-tuning put around a model's name:
@@ -70,36 +72,55 @@ func searches(model string) bool {
 		strings.Contains(model, "@preset/")
 }
 
-// maxOutput is the most that a model generates in one answer, reasoning
-// included. A dated snapshot (-2024-08-06, -20240806, -0613) counts as its
-// model; other longer names do not, because a later model of a family may
-// generate more.
+// limits of a model, in tokens: of one answer, reasoning included, and of the
+// prompt and the answer together.
+type limits struct{ output, window int64 }
+
+// maxOutput is the most that a model generates in one answer.
 func maxOutput(model string) (tokens int64, known bool) {
+	l, known := limitsOf(model)
+	return l.output, known
+}
+
+// windowOf is the most that prompt and answer may have together; of a model that
+// is not known, that no request reaches.
+func windowOf(model string) int64 {
+	if l, known := limitsOf(model); known {
+		return l.window
+	}
+	return budget.MaxTokens
+}
+
+// limitsOf finds a model. A dated snapshot (-2024-08-06, -20240806, -0613) counts
+// as its model; other longer names do not, because a later model of a family may
+// generate more.
+func limitsOf(model string) (l limits, known bool) {
 	name := baseModel(model)
-	tokens, known = outputs[name]
+	l, known = models[name]
 	for _, layout := range [...]string{"-2006-01-02", "-20060102", "-0102"} {
 		at := max(len(name)-len(layout), 0)
 		if _, err := time.Parse(layout, name[at:]); err == nil && !known {
-			tokens, known = outputs[name[:at]]
+			l, known = models[name[:at]]
 		}
 	}
-	return tokens, known
+	return l, known
 }
 
-// outputs holds the output limits of common models, as models.dev lists them
+// models holds the limits of common models, as models.dev lists them
 // (github.com/anomalyco/models.dev, MIT, commit f3fc6922 of 2026-07-02); those
 // of the plain completion models and chatgpt-4o-latest are from OpenAI's pages.
-var outputs = map[string]int64{
-	"gpt-3.5-turbo": 4_096, "gpt-35-turbo": 4_096, "gpt-3.5-turbo-instruct": 4_096,
-	"davinci-002": 16_384, "babbage-002": 16_384,
-	"gpt-4": 8_192, "gpt-4-turbo": 4_096,
-	"gpt-4o": 16_384, "gpt-4o-mini": 16_384, "chatgpt-4o-latest": 16_384,
-	"gpt-4.1": 32_768, "gpt-4.1-mini": 32_768, "gpt-4.1-nano": 32_768,
-	"o1": 100_000, "o3": 100_000, "o3-mini": 100_000, "o4-mini": 100_000,
-	"gpt-5": 128_000, "gpt-5-mini": 128_000, "gpt-5-nano": 128_000, "gpt-5-chat-latest": 128_000,
-	"gpt-5.1": 128_000, "gpt-5.2": 128_000, "gpt-5.4": 128_000, "gpt-5.4-mini": 128_000, "gpt-5.4-nano": 128_000, "gpt-5.5": 128_000,
-	"gemini-2.0-flash": 8_192, "gemini-2.5-flash-lite": 65_536, "gemini-2.5-flash": 65_536, "gemini-2.5-pro": 65_536,
-	"claude-sonnet-4-5": 64_000, "claude-haiku-4-5": 64_000, "claude-sonnet-4-6": 64_000,
-	"claude-opus-4-5": 64_000, "claude-opus-4-6": 128_000, "claude-opus-4-7": 128_000, "claude-sonnet-5": 128_000,
-	"deepseek-chat": 384_000, "deepseek-reasoner": 384_000,
+var models = map[string]limits{
+	"gpt-3.5-turbo": {4_096, 16_385}, "gpt-35-turbo": {4_096, 16_385}, "gpt-3.5-turbo-instruct": {4_096, 4_096},
+	"davinci-002": {16_384, 16_384}, "babbage-002": {16_384, 16_384},
+	"gpt-4": {8_192, 8_192}, "gpt-4-turbo": {4_096, 128_000},
+	"gpt-4o": {16_384, 128_000}, "gpt-4o-2024-05-13": {4_096, 128_000}, "gpt-4o-mini": {16_384, 128_000}, "chatgpt-4o-latest": {16_384, 128_000},
+	"gpt-4.1": {32_768, 1_047_576}, "gpt-4.1-mini": {32_768, 1_047_576}, "gpt-4.1-nano": {32_768, 1_047_576},
+	"o1": {100_000, 200_000}, "o3": {100_000, 200_000}, "o3-mini": {100_000, 200_000}, "o4-mini": {100_000, 200_000},
+	"gpt-5": {128_000, 400_000}, "gpt-5-mini": {128_000, 400_000}, "gpt-5-nano": {128_000, 400_000}, "gpt-5-chat-latest": {128_000, 400_000},
+	"gpt-5.1": {128_000, 400_000}, "gpt-5.2": {128_000, 400_000}, "gpt-5.4": {128_000, 1_050_000}, "gpt-5.4-mini": {128_000, 400_000},
+	"gpt-5.4-nano": {128_000, 400_000}, "gpt-5.5": {128_000, 1_050_000},
+	"gemini-2.0-flash": {8_192, 1_048_576}, "gemini-2.5-flash-lite": {65_536, 1_048_576}, "gemini-2.5-flash": {65_536, 1_048_576}, "gemini-2.5-pro": {65_536, 1_048_576},
+	"claude-sonnet-4-5": {64_000, 200_000}, "claude-haiku-4-5": {64_000, 200_000}, "claude-sonnet-4-6": {64_000, 1_000_000},
+	"claude-opus-4-5": {64_000, 200_000}, "claude-opus-4-6": {128_000, 1_000_000}, "claude-opus-4-7": {128_000, 1_000_000}, "claude-sonnet-5": {128_000, 1_000_000},
+	"deepseek-chat": {384_000, 1_000_000}, "deepseek-reasoner": {384_000, 1_000_000},
 }

@@ -28,6 +28,7 @@ type openAI struct {
 type cost struct {
 	choices int64 // answers side by side
 	output  int64 // tokens of one answer, at most
+	capping capping
 }
 
 func (m openAI) Bound(r Request, o Options) (Bound, error) {
@@ -62,12 +63,18 @@ func (m openAI) Bound(r Request, o Options) (Bound, error) {
 	}
 	b.Input, b.Choices = t.sum, c.choices
 	b.Output = times(c.output, c.choices)
+	b.capping = c.capping
+	if o.DefaultOutput <= 0 && t.sum > windowOf(model)-c.capping.cap {
+		b.capping.write = false // prompt and cap together would be refused, and the model ends by itself
+	}
 	beyond.bound(&b)
 	if plus(b.Input, b.Output) > budget.MaxTokens {
 		return Bound{}, &BodyError{Reason: fmt.Sprintf("it may cost more than %d tokens", int64(budget.MaxTokens))}
 	}
 	if b.Stream && m.generates {
-		b.WithUsage = withUsage(r.Body, req.streamOptions)
+		if b.usage = req.asksUsage(); b.usage != nil {
+			b.WithUsage = splice(r.Body, *b.usage)
+		}
 	}
 	return b, nil
 }
@@ -136,8 +143,8 @@ func embeddingsCost(r *request, t *tally, _ Options) (cost, error) {
 }
 
 // generation finds what the answers to a number of prompts may cost.
-func generation(r *request, t *tally, o Options, prompts int64, zero bool) (cost, error) {
-	c, err := outputCap(r, t, o, zero)
+func generation(r *request, t *tally, o Options, prompts int64, plain bool) (cost, error) {
+	c, err := outputCap(r, t, o, plain)
 	if err != nil {
 		return c, err
 	}
@@ -164,32 +171,39 @@ func generation(r *request, t *tally, o Options, prompts int64, zero bool) (cost
 // outputCap finds what one answer may cost: the largest cap that the request
 // names, for it is the provider's choice which one counts. A cap of zero is
 // none, unless zero is known to be meant (a completion that echoes only).
-func outputCap(r *request, t *tally, o Options, zero bool) (c cost, err error) {
+func outputCap(r *request, t *tally, o Options, plain bool) (c cost, err error) {
+	var zeros []edit
 	capped := false
-	for _, v := range [...]struct {
-		name string
-		v    value
-	}{{"max_tokens", r.maxTokens}, {"max_completion_tokens", r.maxCompletionTokens}, {"max_output_tokens", r.maxOutputTokens},
-		{"max_new_tokens", r.maxNewTokens}, {"n_predict", r.nPredict}} {
-		if !v.v.present() {
+	for _, f := range r.caps() {
+		if !f.v.present() {
 			continue
 		}
-		n, ok := v.v.tokens()
+		n, ok := f.v.tokens()
 		if !ok {
-			return c, &BodyError{Reason: fmt.Sprintf("%q is not a whole number from 0 to %d", v.name, int64(budget.MaxTokens))}
+			return c, &BodyError{Reason: fmt.Sprintf("%q is not a whole number from 0 to %d", f.name, int64(budget.MaxTokens))}
 		}
-		c.output, capped = max(c.output, n), capped || n > 0 || zero
+		if capped = capped || n > 0 || plain; n > 0 {
+			c.capping.name(r.body, *f.v, n)
+		} else {
+			zeros = append(zeros, instead(r.body, *f.v, "%d"))
+		}
 	}
-	switch {
-	case capped:
-		return c, nil
-	case o.DefaultOutput > 0:
-		c.output = min(o.DefaultOutput, budget.MaxTokens)
+	if c.output = c.capping.cap; capped {
 		return c, nil
 	}
-	var known bool
-	if c.output, known = maxOutput(t.model); !known {
+	known := false
+	if c.capping, known = assumed(t.model, o); !known {
 		return c, &UncappedError{Model: r.model.str()}
+	}
+	switch c.output = c.capping.cap; {
+	case plain && o.DefaultOutput <= 0:
+		c.capping = capping{} // without a cap servers write 16 tokens or so: the maximum would make more of them
+	case zeros != nil:
+		c.capping.spots = zeros
+	case !plain && reasons(t.model, r.model.str()):
+		c.capping.spots = []edit{place(r.body, r.body, r.maxCompletionTokens, "max_completion_tokens")}
+	default:
+		c.capping.spots = []edit{place(r.body, r.body, r.maxTokens, "max_tokens")}
 	}
 	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 // request is the body of a request, its members apart. An absent one is empty.
 type request struct {
 	*beyond
+	body                                            []byte
 	model, models, messages, prompt, suffix, input  value
 	tools, functions, n, bestOf, echo, prediction   value
 	maxTokens, maxCompletionTokens, maxOutputTokens value
@@ -61,6 +62,17 @@ func (r *request) field(name string) *value {
 	return nil
 }
 
+// caps are the members that cap the output, by name.
+func (r *request) caps() [5]namedValue {
+	return [...]namedValue{{"max_tokens", &r.maxTokens}, {"max_completion_tokens", &r.maxCompletionTokens}, {"max_output_tokens", &r.maxOutputTokens},
+		{"max_new_tokens", &r.maxNewTokens}, {"n_predict", &r.nPredict}}
+}
+
+type namedValue struct {
+	name string
+	v    *value
+}
+
 // readRequest takes a body apart.
 func readRequest(body []byte, b *beyond) (*request, error) {
 	if !valid(body) {
@@ -70,7 +82,7 @@ func readRequest(body []byte, b *beyond) (*request, error) {
 	if v.kind() != '{' {
 		return nil, &BodyError{Reason: "it is not a JSON object"}
 	}
-	r := &request{beyond: b}
+	r := &request{beyond: b, body: body}
 	return r, r.read(v)
 }
 
@@ -166,37 +178,27 @@ func fold(name []byte) string {
 	return strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, string(name))
 }
 
-// withUsage returns body with stream_options.include_usage set to true, all
-// else byte for byte as it is; nil if the caller set it already, or set
-// something that is not understood. options is a part of body, or nothing.
-func withUsage(body []byte, options value) []byte {
+// asksUsage is the edit that sets stream_options.include_usage to true; nil if
+// the caller set it already, or set something that is not understood.
+func (r *request) asksUsage() *edit {
+	options := r.streamOptions
 	asked := options.get("include_usage")
+	part, text := options, `{"include_usage":true}`
 	switch {
 	case len(options) == 0:
-		end := len(body) - 1
-		for body[end] != '}' {
-			end--
-		}
-		return replace(body, value(body[end:end]), `,"stream_options":{"include_usage":true}`)
+		e := member(r.body, r.body, `"stream_options":{"include_usage":true}`)
+		return &e
 	case !options.present():
-		return replace(body, options, `{"include_usage":true}`)
 	case options.kind() != '{' || asked.isTrue():
 		return nil
 	case len(asked) > 0 && (asked.kind() == 'f' || asked.kind() == 'n'):
-		return replace(body, asked, "true")
+		part, text = asked, "true"
 	case len(asked) > 0:
 		return nil
 	case len(trimSpace(options[1:])) == 1: // {}
-		return replace(body, options, `{"include_usage":true}`)
+	default:
+		part, text = options[:1], `{"include_usage":true,`
 	}
-	return replace(body, options[:1], `{"include_usage":true,`)
-}
-
-// replace returns a copy of body with part, a subslice of it, exchanged.
-func replace(body []byte, part value, with string) []byte {
-	// A subslice ends where its array ends, so the capacities tell where it begins.
-	at := cap(body) - cap(part)
-	out := make([]byte, 0, len(body)-len(part)+len(with))
-	out = append(append(out, body[:at]...), with...)
-	return append(out, body[at+len(part):]...)
+	e := instead(r.body, part, text)
+	return &e
 }
