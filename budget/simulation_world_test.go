@@ -70,8 +70,9 @@ type style struct {
 	refusals  float64 // dials that fail, and requests that break off
 	wayward   float64 // callers that do not read to the end
 	maxWait   time.Duration
-	tight     bool // the cap does not do for all
-	diskRoom  bool // the disk may be full
+	tight     bool  // the cap does not do for all
+	least     int64 // of CapOutput; 0: none
+	diskRoom  bool  // the disk may be full
 	lifetimes int
 }
 
@@ -108,7 +109,7 @@ func newSimulation(seed uint64, say func(string, ...any)) *simulation {
 	s.wayward = []float64{0, 0.2, 0.5}[rng.IntN(3)]
 	s.maxWait = []time.Duration{0, time.Second, time.Minute}[rng.IntN(3)]
 	s.tight, s.diskRoom = rng.IntN(2) == 0, rng.IntN(5) == 0
-	s.lifetimes = 1 + rng.IntN(5)
+	s.lifetimes, s.least = 1+rng.IntN(5), []int64{0, 0, 3}[rng.IntN(3)]
 	longest := []int{12, 12, 12, 60}[rng.IntN(4)]
 	for i := range 3 + rng.IntN(8) {
 		w.items = append(w.items, newItem(i, longest, rng))
@@ -333,9 +334,13 @@ func (p *process) main() {
 	}
 	p.opened = true
 	p.begin()
-	p.guard = middleware.Transport(p.book, middleware.Base(p), middleware.OnAbort(p.style.onAbort), middleware.MaxWait(p.style.maxWait), middleware.Logger(slog.New(closeErrors{slog.DiscardHandler, p})),
+	options := []middleware.Option{}
+	if p.style.least > 0 {
+		options = append(options, middleware.CapOutput(p.style.least))
+	}
+	p.guard = middleware.Transport(p.book, append(options, middleware.Base(p), middleware.OnAbort(p.style.onAbort), middleware.MaxWait(p.style.maxWait), middleware.Logger(slog.New(closeErrors{slog.DiscardHandler, p})),
 		middleware.Bounds(meter.Options{DefaultOutput: 30}), middleware.Timeouts(3*time.Second, 2*time.Second),
-		middleware.Retry(retry.Policy{Attempts: p.style.attempts, LongestWait: 2 * time.Second, Backoff: func(n int) time.Duration { return time.Duration(n) * 40 * time.Millisecond }}))
+		middleware.Retry(retry.Policy{Attempts: p.style.attempts, LongestWait: 2 * time.Second, Backoff: func(n int) time.Duration { return time.Duration(n) * 40 * time.Millisecond }}))...)
 	p.sum, p.err = checkpoint.RunTasks(ctx, simSource(p.items), checkpoint.Options[simItem]{
 		Dir: "state", Key: func(it simItem) string { return it.name }, Shards: p.style.shards, Workers: p.style.workers, FS: p.fs(),
 		IsPause: middleware.IsPause, RetryDead: p.calm, Outputs: []checkpoint.Output{{Path: "out.jsonl", Key: lineKey}},

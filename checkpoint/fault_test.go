@@ -106,3 +106,51 @@ func TestFailedSync(t *testing.T) {
 	j.fs = j.fs.powerCut()
 	j.complete(t)
 }
+
+// A directory that could not be synced, once, may hold a name that a power cut
+// takes away. Whoever opens the state next finds the name, and must not rely on
+// it: what is done is done, and nothing passes for damage.
+func TestNameThatIsNotDurable(t *testing.T) {
+	for n := 1; ; n++ {
+		j := newJob(5)
+		synced := 0
+		j.fs.op = func(op, name string) error {
+			if op == "syncdir" {
+				if synced++; synced == n {
+					return syscall.EIO
+				}
+			}
+			return nil
+		}
+		_, err := j.run(t.Context())
+		if synced < n {
+			require.NoError(t, err)
+			require.Greater(t, n, 3)
+			return
+		}
+		j.fs = j.fs.kill()
+		var cut []*memFS // what a power cut leaves, at each operation
+		j.fs.op = func(string, string) error {
+			for range 12 {
+				cut = append(cut, j.fs.foresee())
+			}
+			return nil
+		}
+		sum, err := j.run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 5, sum.Done)
+		for _, after := range cut {
+			again := newJob(5)
+			again.fs = after
+			_, err := again.run(t.Context())
+			require.NoError(t, err, "sync of a directory %d failed", n)
+		}
+		for range 20 {
+			again := newJob(5)
+			again.fs = j.fs.foresee()
+			sum, err := again.run(t.Context())
+			require.NoError(t, err, "sync of a directory %d failed", n)
+			require.Zero(t, sum.Sent, "sync of a directory %d failed", n)
+		}
+	}
+}

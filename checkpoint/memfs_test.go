@@ -35,6 +35,9 @@ func over(mem *disk.Mem, rng *rand.Rand) *memFS {
 func (m *memFS) kill() *memFS     { return over(m.mem.Kill(), m.rng) }
 func (m *memFS) powerCut() *memFS { return over(m.mem.Crash(m.rng), m.rng) }
 
+// foresee is what a power cut would leave now.
+func (m *memFS) foresee() *memFS { return over(m.mem.Foresee(m.rng), m.rng) }
+
 // copy is the disk as it is, all synced.
 func (m *memFS) copy() *memFS {
 	c := newMemFS()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -196,6 +197,18 @@ func (r *recovery) openFiles() error {
 			return &WriteError{s.path, err}
 		}
 		r.files[i].size, r.known[i] = size, size
+	}
+	// A name that is found here may be one that an earlier run could not make
+	// durable: that of a file with lines, or of the manifest, which the cursors
+	// must not outlive.
+	dirs := map[string]bool{r.dir: true}
+	for _, s := range r.sources {
+		dirs[filepath.Dir(s.path)] = true
+	}
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		if err := r.fsys.SyncDir(dir); err != nil {
+			return &WriteError{dir, err}
+		}
 	}
 	return nil
 }
