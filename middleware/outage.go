@@ -75,7 +75,7 @@ func (c *circuit) saw(h health, probe bool) {
 	case ailing:
 		c.failed++
 		// What was under way when it opened tells nothing new.
-		if opened = probe || (c.pauses == 0 && c.failed >= c.most); opened {
+		if opened = c.pauses > 0 && probe || c.pauses == 0 && c.failed >= c.most; opened {
 			c.pauses++
 			c.until = time.Now().Add(c.pause())
 		}

@@ -115,7 +115,7 @@ func largeInputs(data json.RawMessage, small rates) (tiers []tier, err error) {
 		}
 		r := &tiers[i].rates
 		to, known := map[string]*int64{"input_cost_per_token": &r.in, "output_cost_per_token": &r.out, "cache_read_input_token_cost": &r.cached,
-			"cache_creation_input_token_cost": &r.write, "output_cost_per_reasoning_token": &r.reasoning}[found[1]]
+			"cache_creation_input_token_cost": &r.write, "cache_creation_input_token_cost_above_1hr": &r.writeLong, "output_cost_per_reasoning_token": &r.reasoning}[found[1]]
 		if !known {
 			continue
 		}

@@ -102,7 +102,9 @@ func (t *Table) Clock(now func() time.Time) *Table {
 	return &with
 }
 
-// Cost is what usage of a model costs, in picodollars, rounded up. Tokens of a
+// Cost is what usage of a model costs, in picodollars, rounded up, at the rates
+// for text of the provider's standard tier: tokens of sound and pictures, which
+// some models sell dearer, and priority tiers are not told apart. Tokens of a
 // kind that has no price of its own cost what their kind costs: cached and
 // written ones as input, reasoning as output. Usage does not tell how long
 // written ones are kept: they count as written for the shortest time.

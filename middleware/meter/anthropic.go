@@ -27,6 +27,11 @@ func (anthropic) Bound(r Request, o Options) (Bound, error) {
 		return Bound{}, err
 	}
 	b := Bound{Model: model.str(), Stream: stream.isTrue(), Choices: 1}
+	if searches(b.Model) {
+		if err := beyond.loops("model " + quotable(b.Model)); err != nil {
+			return Bound{}, err
+		}
+	}
 	if messages.kind() != '[' {
 		return Bound{}, &BodyError{Reason: `"messages" is not a list`}
 	}
@@ -63,7 +68,8 @@ func (b *beyond) anthropic(name string, v value) (costs bool, err error) {
 	switch name {
 	case "metadata", "stop_sequences", "temperature", "top_p", "top_k", "service_tier", "inference_geo", "speed", "cache_control":
 		return false, nil
-	case "mcp_servers", "container":
+	case "mcp_servers", "container",
+		"models", "fallbacks", "plugins", "preset", "web_search_options": // of gateways, in this format too
 		if v.present() && string(v) != "[]" {
 			return false, b.loops(name)
 		}

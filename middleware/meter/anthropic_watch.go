@@ -22,23 +22,35 @@ func (a *anthropicUsage) see(v value) (u budget.Usage, ok bool) {
 	if v.kind() != '{' || !valid(v) {
 		return u, false
 	}
-	if steps := v.get("iterations"); steps.kind() == '[' && len(steps) > 2 {
-		var all, one anthropicUsage
+	ok = a.read(v)
+	if steps := v.get("iterations"); ok && steps.kind() == '[' && len(steps) > 2 {
+		var all anthropicUsage
 		for step := range steps.elements() {
-			one = anthropicUsage{}
+			var one anthropicUsage
 			if !one.read(step) {
 				return u, false
 			}
 			all.input, all.written, all.cached = plus(all.input, one.input), plus(all.written, one.written), plus(all.cached, one.cached)
 			all.output, all.thinking = plus(all.output, one.output), plus(all.thinking, one.thinking)
 		}
+		// The figures beside the list are those of its last step.
+		if all.input < figure(v, "input_tokens") || all.output < figure(v, "output_tokens") {
+			return u, false
+		}
 		all.seen = true
 		*a = all
-	} else if !a.read(v) {
+	}
+	if !ok {
 		return u, false
 	}
 	u = budget.Usage{Input: plus(a.input, plus(a.written, a.cached)), Cached: a.cached, CacheWrite: a.written, Output: a.output, Reasoning: min(a.thinking, a.output)}
 	return u, u.Check() == nil
+}
+
+// figure is a number of tokens in v, 0 if there is none.
+func figure(v value, name string) int64 {
+	n, _ := v.get(name).tokens()
+	return n
 }
 
 func (a *anthropicUsage) read(v value) (ok bool) {

@@ -181,8 +181,31 @@ func (t *tally) geminiPart(v value) {
 			t.inline(m)
 		case "filedata", "videometadata":
 			t.fail(t.draws("content of " + known))
-		default: // text, functionCall, functionResponse, thoughtSignature, …
+		case "functionresponse":
+			t.answer(m)
+		default: // text, functionCall, thoughtSignature, …
 			t.any(m)
+		}
+	}
+}
+
+// answer is what a function gave back, which may hold parts of its own.
+func (t *tally) answer(v value) {
+	if v.kind() != '{' {
+		t.any(v)
+		return
+	}
+	t.add(t.perMessage)
+	for name, m := range v.members() {
+		if known, _ := proto(name); known != "parts" {
+			t.any(m)
+			continue
+		}
+		for part := range m.elements() {
+			t.geminiPart(part)
+		}
+		if m.kind() != '[' {
+			t.geminiPart(m)
 		}
 	}
 }

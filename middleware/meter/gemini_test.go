@@ -48,6 +48,8 @@ func TestGeminiRefuses(t *testing.T) {
 		"cached content":        `{` + hello + `,"cachedContent":"cachedContents/x"}`,
 		"a file":                `{"contents":[{"parts":[{"fileData":{"fileUri":"u"}}]}]}`,
 		"sound":                 `{"contents":[{"parts":[{"inline_data":{"mime_type":"audio/wav","data":"AA"}}]}]}`,
+		"a file in an answer":   `{"contents":[{"parts":[{"functionResponse":{"name":"f","response":{},"parts":[{"fileData":{"fileUri":"u"}}]}}]}]}`,
+		"sound in an answer":    `{"contents":[{"parts":[{"function_response":{"name":"f","parts":{"inlineData":{"mimeType":"audio/wav","data":"AA"}}}}]}]}`,
 		"data of no type":       `{"contents":[{"parts":[{"inlineData":{"data":"AA"}}]}]}`,
 		"twice, in both ways":   `{` + hello + `,"generationConfig":{"maxOutputTokens":7,"max_output_tokens":9}}`,
 		"in another case":       `{` + hello + `,"GenerationConfig":{"maxOutputTokens":7}}`,
@@ -104,6 +106,7 @@ func TestGeminiThoughts(t *testing.T) {
 		`{"candidates":[{"content":{}}],"usageMetadata":{"promptTokenCount":5,"candidatesTokenCount":1,"totalTokenCount":10}}`:                                   {Input: 5, Output: 5},
 		`{"candidates":[{"content":{}}],"usageMetadata":{"promptTokenCount":5,"candidatesTokenCount":9,"totalTokenCount":10}}`:                                   {Why: meter.Unreadable},
 		`{"candidates":[{"content":{}}],"usageMetadata":{"promptTokenCount":5.5,"totalTokenCount":10}}`:                                                          {Why: meter.Unreadable},
+		`{"candidates":[{"content":{}}],"usageMetadata":{"promptTokenCount":null,"totalTokenCount":null}}`:                                                       {Why: meter.Unreadable},
 		`{"candidates":[{"content":{}}]}`: {Why: meter.NoUsage},
 	} {
 		_, r := watch(meter.GeminiGenerate.Watch(meter.Bound{}, header(jsonType), false), []byte(body), 9)

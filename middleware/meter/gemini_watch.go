@@ -20,7 +20,7 @@ func geminiUsage(v value) (u budget.Usage, ok bool) {
 		switch string(k) {
 		case "promptTokenCount":
 			read(&prompt, m)
-			told = true
+			told = told || m.present()
 		case "toolUsePromptTokenCount":
 			read(&tools, m)
 		case "cachedContentTokenCount":
@@ -31,7 +31,7 @@ func geminiUsage(v value) (u budget.Usage, ok bool) {
 			read(&thoughts, m)
 		case "totalTokenCount":
 			read(&total, m)
-			told = true
+			told = told || m.present()
 		}
 	}
 	u.Input, u.Output, u.Reasoning = plus(prompt, tools), plus(candidates, thoughts), thoughts
