@@ -38,7 +38,7 @@ for (const id of %s) {
     if (list.every(c => Object.keys(c.prices).length == 0)) continue; // sold by the hour or the page
     models.push({id: m.id, match: m.match, context_window: m.context_window, prices: list.length == 1 && !list[0].constraint ? list[0].prices : list});
   }
-  out.push({id, model_match: p.model_match, fallback_model_providers: p.fallback_model_providers, models});
+  out.push({id, fallback_model_providers: p.fallback_model_providers, models});
 }
 console.log(JSON.stringify(out));
 `

@@ -11,7 +11,6 @@ import (
 // provider is one that sells models.
 type provider struct {
 	id     string
-	owns   match    // names of its own models, wherever they are sold
 	also   []string // providers whose models it sells at their prices
 	models []model
 }

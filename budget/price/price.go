@@ -5,10 +5,10 @@
 //
 // All arithmetic is in integer picodollars (1 USD = 10^12), rounded up once per
 // usage. A model that the table does not know is [budget.ErrNoPrice], never
-// free. A name stands for a model in this order: "provider/model"; the provider
-// that owns such names (openai for gpt-…, anthropic for claude…); any provider
-// that lists it. Where several list it, or a price depends on the hour of the
-// day, the dearest counts: a discount is not assumed.
+// free. A name is looked up at every provider, and one like "provider/model" at
+// that provider too. Where several list it, or a price depends on the hour of
+// the day, the dearest counts: who answers is not known, and a discount is not
+// assumed.
 package price
 
 import (
@@ -174,19 +174,12 @@ func (t *Table) models(name string) []*model {
 	return nil
 }
 
+// own returns what a name stands for at each provider that lists it, and if it
+// begins with a provider's id, the rest at that one.
 func (t *Table) own(name string) (found []*model) {
 	if id, rest, ok := strings.Cut(name, "/"); ok {
 		if p := t.provider(id); p != nil {
-			if found := t.in(p, rest); found != nil {
-				return found
-			}
-		}
-	}
-	for i := range t.providers {
-		if p := &t.providers[i]; p.owns.fits(name) {
-			if found := t.in(p, name); found != nil {
-				return found
-			}
+			found = t.in(p, rest)
 		}
 	}
 	for i := range t.providers {

@@ -55,6 +55,7 @@ func TestDefault(t *testing.T) {
 		{"claude-opus-5-5-20260801", budget.Usage{Input: mtok, Cached: mtok / 2, CacheWrite: mtok / 4, Output: 0}, "2.35"},
 		{"text-embedding-3-small", budget.Usage{Input: mtok}, "0.02"},
 		{"text-embedding-3-small", budget.Usage{Input: 1}, "0.00000002"},
+		{"gpt-oss-120b", budget.Usage{Input: mtok}, "0.35"},     // the dearest who serves it
 		{"o3", budget.Usage{Input: mtok}, "2"},                  // since 2025-06-10; 10 before
 		{"deepseek-v4-pro", budget.Usage{Output: mtok}, "3.96"}, // the dearest hour
 	} {
@@ -76,11 +77,11 @@ func TestDefault(t *testing.T) {
 }
 
 const small = `{"date":"2026-11-01","providers":[
-	{"id":"a","model_match":{"starts_with":"m"},"models":[
+	{"id":"a","models":[
 		{"id":"m","match":{"or":[{"equals":"m"},{"starts_with":"m-"}]},"context_window":1000,"prices":{"input_mtok":{"base":1,"tiers":[{"start":100,"price":2},{"start":200,"price":0.5}]},
 			"cache_read_mtok":0.1,"cache_write_mtok":1.25,"cache_write_1h_mtok":3,"output_mtok":{"base":4,"tiers":[{"start":200,"price":8}]},"output_reasoning_mtok":5}},
 		{"id":"m-not","match":{"and":[{"contains":"x"},{"regex":"^(?!.*-[tT](?:$|-))m"}]},"prices":{"input_mtok":7}}]},
-	{"id":"b","models":[{"id":"m","prices":{"input_mtok":100}},{"id":"shared","prices":{"input_mtok":3}}]},
+	{"id":"b","models":[{"id":"bm","prices":{"input_mtok":100}},{"id":"shared","prices":{"input_mtok":3}}]},
 	{"id":"c","fallback_model_providers":["b"],"models":[{"id":"shared","match":{"ends_with":"red"},"prices":{"input_mtok":2}}]}]}`
 
 func TestNamesAndTiers(t *testing.T) {
@@ -90,15 +91,15 @@ func TestNamesAndTiers(t *testing.T) {
 		usage budget.Usage
 		pico  int64
 	}{
-		{"m", budget.Usage{Input: 100}, 100_000_000}, // the owner's, though b lists it too
-		{"b/m", budget.Usage{Input: 100}, 10_000_000_000},
+		{"m", budget.Usage{Input: 100}, 100_000_000},
+		{"b/bm", budget.Usage{Input: 100}, 10_000_000_000},
 		{"m-2026", budget.Usage{Input: 101}, 202_000_000},
 		{"m", budget.Usage{Input: 201, Output: 1}, 100_500_000 + 8_000_000},
 		{"m", budget.Usage{Input: 100, Cached: 40, CacheWrite: 20, Output: 10, Reasoning: 4}, 40_000_000 + 4_000_000 + 25_000_000 + 24_000_000 + 20_000_000},
 		{"mx", budget.Usage{Input: 1}, 7_000_000},
-		{"shared", budget.Usage{Input: 1}, 3_000_000}, // nobody's own: the dearest
+		{"shared", budget.Usage{Input: 1}, 3_000_000}, // the dearest
 		{"c/shared", budget.Usage{Input: 1}, 2_000_000},
-		{"c/m", budget.Usage{Input: 1}, 100_000_000},
+		{"c/bm", budget.Usage{Input: 1}, 100_000_000},
 	} {
 		got, err := table.Cost(c.model, c.usage)
 		require.NoError(t, err, c.model)
@@ -115,7 +116,7 @@ func TestNamesAndTiers(t *testing.T) {
 // it, it costs no more than the call could at most.
 func TestMost(t *testing.T) {
 	tables := []*price.Table{read(t, small), price.Default()}
-	models := [][]string{{"m", "b/m", "shared"}, {"gpt-5.6-sol", "claude-sonnet-4-5", "gemini-2.5-pro", "deepseek-v4-pro", "o3"}}
+	models := [][]string{{"m", "b/bm", "shared"}, {"gpt-5.6-sol", "claude-sonnet-4-5", "gemini-2.5-pro", "deepseek-v4-pro", "o3"}}
 	rapid.Check(t, func(t *rapid.T) {
 		i := rapid.IntRange(0, 1).Draw(t, "table")
 		name := rapid.SampledFrom(models[i]).Draw(t, "model")
@@ -123,7 +124,7 @@ func TestMost(t *testing.T) {
 		u := budget.Usage{Input: n.Draw(t, "input")}
 		u.Cached = rapid.Int64Range(0, u.Input).Draw(t, "cached")
 		u.CacheWrite = rapid.Int64Range(0, u.Input-u.Cached).Draw(t, "write")
-		if name != "b/m" && name != "shared" {
+		if name != "b/bm" && name != "shared" {
 			u.Output = n.Draw(t, "output")
 			u.Reasoning = rapid.Int64Range(0, u.Output).Draw(t, "reasoning")
 		}

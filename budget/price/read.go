@@ -64,7 +64,6 @@ type document struct {
 
 type listProvider struct {
 	ID     string      `json:"id"`
-	Owns   match       `json:"model_match"`
 	Also   []string    `json:"fallback_model_providers"`
 	Models []listModel `json:"models"`
 }
@@ -151,7 +150,7 @@ func (d *document) table() (*Table, error) {
 		if lp.ID == "" || t.provider(lp.ID) != nil {
 			return nil, fmt.Errorf("a provider without an id of its own: %q", lp.ID)
 		}
-		p := provider{id: lp.ID, owns: lp.Owns, also: lp.Also}
+		p := provider{id: lp.ID, also: lp.Also}
 		for _, lm := range lp.Models {
 			m := model{id: lm.ID, window: lm.Window, match: lm.Match, prices: lm.Prices}
 			if lm.ID == "" || lm.Window < 0 || len(lm.Prices) == 0 {

@@ -88,7 +88,7 @@ func (j *job) send(ctx context.Context, t checkpoint.Task[item]) (checkpoint.Lin
 			if attempts >= j.attempts {
 				return checkpoint.Line{}, j.giveUp(attempts, errors.New(err.Error())) // which is no pause
 			}
-			if err := j.wait(ctx, min(time.Until(outage.At), time.Second)); err != nil {
+			if err := j.wait(ctx, min(max(time.Until(outage.At), 100*time.Millisecond), time.Second)); err != nil {
 				return checkpoint.Line{}, stopped{err}
 			}
 		case err == nil && j.refusesAll(resp.status):

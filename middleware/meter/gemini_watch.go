@@ -8,7 +8,7 @@ func geminiUsage(v value) (u budget.Usage, ok bool) {
 		return u, false
 	}
 	var prompt, tools, candidates, thoughts int64
-	total, told := int64(-1), false
+	total := int64(-1) // always told; zeros are left out
 	ok = true
 	read := func(to *int64, v value) {
 		if v.present() {
@@ -20,7 +20,6 @@ func geminiUsage(v value) (u budget.Usage, ok bool) {
 		switch string(k) {
 		case "promptTokenCount":
 			read(&prompt, m)
-			told = told || m.present()
 		case "toolUsePromptTokenCount":
 			read(&tools, m)
 		case "cachedContentTokenCount":
@@ -31,12 +30,11 @@ func geminiUsage(v value) (u budget.Usage, ok bool) {
 			read(&thoughts, m)
 		case "totalTokenCount":
 			read(&total, m)
-			told = told || m.present()
 		}
 	}
 	u.Input, u.Output, u.Reasoning = plus(prompt, tools), plus(candidates, thoughts), thoughts
 	switch parts := plus(u.Input, u.Output); {
-	case !ok || !told || total >= 0 && total < parts:
+	case !ok || total < parts:
 		return u, false
 	case total > parts: // more than the parts say was billed
 		u.Output += total - parts
