@@ -40,7 +40,8 @@ var defaultPercents = []int{50, 80, 95}
 //
 // tell is called by one of the book's callers behind its own call, before that
 // returns, be it Open. It is called for one threshold at a time, in order, and may
-// call the book. The others do not wait for it. If it panics, its caller does;
+// call the book, but must wait for no call under way, nor close its answer: its
+// caller may be the one that is closing it. The others do not wait for it. If it panics, its caller does;
 // the book goes on.
 func SoftLimits(tell func(SoftLimit), percents ...int) Option {
 	if len(percents) == 0 {

@@ -52,7 +52,11 @@ func (c *circuit) admit() (probe bool, refused *OutageError) {
 }
 
 func (c *circuit) refusal() *OutageError {
-	return &OutageError{Host: c.host, Failed: c.failed, Pauses: c.pauses, At: c.until}
+	at := c.until
+	if now := time.Now(); c.probing && at.Before(now) { // the probe takes its time
+		at = now.Add(c.pause())
+	}
+	return &OutageError{Host: c.host, Failed: c.failed, Pauses: c.pauses, At: at}
 }
 
 // pause is how long the present one lasts.

@@ -101,6 +101,9 @@ func (s *stream) take(p []byte, n int, err error) (now int) {
 		if overrun != nil {
 			s.err, err = overrun, overrun
 		} else if err != nil {
+			if err != io.EOF {
+				s.cut()
+			}
 			s.pending = append([]byte(nil), out...) // End may take out back
 			s.pending = append(s.pending, s.watch.End()...)
 			s.err = err
@@ -114,6 +117,13 @@ func (s *stream) take(p []byte, n int, err error) (now int) {
 		s.pending = out[now:]
 	})
 	return now
+}
+
+// cut tells a watch that wants to know that the body does not end by itself.
+func (s *stream) cut() {
+	if w, ok := s.watch.(interface{ Cut() }); ok {
+		w.Cut()
+	}
 }
 
 // finish closes the reservation, once, with what the watch has seen.
@@ -166,6 +176,7 @@ func (s *stream) abort(cause error) {
 	defer s.x.Close()
 	s.locked(func() {
 		if s.err == nil {
+			s.cut()
 			s.watch.End()
 			s.finish(true)
 			s.pending, s.err = nil, cause

@@ -110,6 +110,8 @@ func TestAnthropicStreams(t *testing.T) {
 			budget.Usage{Input: 1010, Output: 55, Ref: "msg_1"}, true},
 		{"steps that are less than the last", []string{begin, text, end(`{"input_tokens":1000,"output_tokens":50,"iterations":[{"input_tokens":10,"output_tokens":5}]}`), stop},
 			budget.Usage{Ref: "msg_1", Why: meter.Unreadable}, false},
+		{"steps that leave the cache out", []string{begin, text, end(`{"input_tokens":10,"cache_read_input_tokens":90000,"output_tokens":5,"iterations":[{"input_tokens":10,"output_tokens":5}]}`), stop},
+			budget.Usage{Ref: "msg_1", Why: meter.Unreadable}, false},
 		{"a figure that is none", []string{begin, text, end(`{"output_tokens":-50}`), stop}, budget.Usage{Ref: "msg_1", Why: meter.Unreadable}, false},
 		{"an error", []string{begin, text, `{"type":"error","error":{"type":"overloaded_error","message":"x"}}`}, budget.Usage{Input: 1000, Output: 1, Ref: "msg_1"}, false},
 		{"zero, of a pre-filled cache", []string{`{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":3,"cache_creation_input_tokens":7,"output_tokens":0}}}`,

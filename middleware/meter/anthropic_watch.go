@@ -34,7 +34,8 @@ func (a *anthropicUsage) see(v value) (u budget.Usage, ok bool) {
 			all.output, all.thinking = plus(all.output, one.output), plus(all.thinking, one.thinking)
 		}
 		// The figures beside the list are those of its last step.
-		if all.input < figure(v, "input_tokens") || all.output < figure(v, "output_tokens") {
+		if all.input < figure(v, "input_tokens") || all.output < figure(v, "output_tokens") ||
+			all.cached < figure(v, "cache_read_input_tokens") || all.written < figure(v, "cache_creation_input_tokens") {
 			return u, false
 		}
 		all.seen = true

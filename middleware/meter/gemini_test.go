@@ -124,3 +124,26 @@ func TestGeminiQuota(t *testing.T) {
 	r = meter.GeminiGenerate.Refused(429, nil, quota("GenerateRequestsPerMinutePerProjectPerModel"))
 	require.Equal(t, meter.Refusal{Unbilled: true, RetryAfter: 36 * time.Second, Code: "RESOURCE_EXHAUSTED"}, r)
 }
+
+// A server that gives the reason for the end with every chunk: an answer that is
+// cut is none, whatever it said.
+func TestGeminiCut(t *testing.T) {
+	const chunk = `{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":5,"candidatesTokenCount":3,"totalTokenCount":8}}`
+	for _, body := range []string{"data: " + chunk + "\n\n", "[" + chunk + "]"} {
+		for _, cut := range []bool{false, true} {
+			h := header(jsonType)
+			if body[0] == 'd' {
+				h = header(sseType)
+			}
+			w := meter.GeminiStream.Watch(meter.Bound{Choices: 1}, h, false)
+			w.Write([]byte(body))
+			if cut {
+				w.(interface{ Cut() }).Cut()
+			}
+			w.End()
+			r := w.Reading()
+			require.Equal(t, !cut, r.Final, body)
+			require.Equal(t, !cut, r.Finished, body)
+		}
+	}
+}

@@ -141,6 +141,7 @@ type geminiStream struct {
 	events *sse
 	list   elements
 	over   bool
+	cut    bool
 }
 
 func newGeminiStream(choices int64, events bool) *geminiStream {
@@ -175,6 +176,11 @@ func (w *geminiStream) Write(p []byte) []byte {
 	return p
 }
 
+// Cut says that the stream did not come to its own end. There is no marker, and
+// some servers give the reason for the end with every chunk: only a body that
+// ends by itself, a list with its bracket, is a whole answer.
+func (w *geminiStream) Cut() { w.cut = true }
+
 func (w *geminiStream) End() []byte {
 	w.over = true
 	if w.events != nil {
@@ -189,7 +195,11 @@ func (w *geminiStream) Reading() Reading {
 	if w.events != nil {
 		lost = w.events.lost
 	}
-	return w.reading(lost, w.over)
+	r := w.reading(lost, w.over)
+	if w.cut || w.over && w.events == nil && !w.list.closed {
+		r.Finished, r.Final = false, false
+	}
+	return r
 }
 
 // elements cuts the objects out of a JSON list, or of a sequence, that comes in
@@ -201,6 +211,7 @@ type elements struct {
 	escaped bool
 	text    []byte
 	lost    int64
+	closed  bool // the bracket behind the last was seen
 }
 
 func (e *elements) write(p []byte) {
@@ -221,6 +232,8 @@ func (e *elements) write(p []byte) {
 			e.quoted = true
 		case c == '{':
 			e.depth++
+		case c == ']' && e.depth == 0:
+			e.closed = true
 		case c == '}' && e.depth > 0:
 			if e.depth--; e.depth == 0 {
 				e.done()
