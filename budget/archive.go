@@ -169,7 +169,8 @@ func (h *life) pack(dst []byte, base int64) []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(h.proofs)))
 		for _, p := range h.proofs {
 			dst = appendText(dst, p.Key)
-			for _, n := range [...]int64{p.Usage.In, p.Usage.Cached, p.Usage.Write, p.Usage.Out, p.Usage.Reasoning, p.Cost} {
+			for _, n := range [...]int64{p.Usage.In, p.Usage.Cached, p.Usage.Write, p.Usage.Out, p.Usage.Reasoning,
+				p.Usage.Images, p.Usage.Seconds, p.Usage.Characters, p.Cost} {
 				dst = binary.AppendVarint(dst, n)
 			}
 		}
@@ -236,7 +237,8 @@ func unpack(record []byte, base int64, accounts []*account) (h life, n int) {
 		for i := range h.proofs {
 			p := &h.proofs[i]
 			p.Key = r.text()
-			for _, n := range [...]*int64{&p.Usage.In, &p.Usage.Cached, &p.Usage.Write, &p.Usage.Out, &p.Usage.Reasoning, &p.Cost} {
+			for _, n := range [...]*int64{&p.Usage.In, &p.Usage.Cached, &p.Usage.Write, &p.Usage.Out, &p.Usage.Reasoning,
+				&p.Usage.Images, &p.Usage.Seconds, &p.Usage.Characters, &p.Cost} {
 				*n = r.int()
 			}
 		}
@@ -244,7 +246,7 @@ func unpack(record []byte, base int64, accounts []*account) (h life, n int) {
 	return h, r.n
 }
 
-const figureCount = 20
+const figureCount = 23
 
 // figures are the numbers of a life, the usual ones first, and each less what it
 // usually is by the others: most are zero then. They wrap around as they must.
@@ -255,6 +257,7 @@ func (h *life) figures(f *[figureCount]int64) {
 	f[10], f[11], f[12], f[13], f[14] = s.Requests-h.tries, s.Confirmed-u.In-u.Out, s.Assumed, s.AssumedCost, s.Maybe
 	f[15], f[16] = s.Amount-s.Confirmed-s.Assumed, s.Cost-s.ConfirmedCost-s.AssumedCost
 	f[17], f[18], f[19] = h.lastCost, h.held-h.each, h.heldCost-h.eachCost
+	f[20], f[21], f[22] = u.Images, u.Seconds, u.Characters
 }
 
 func (h *life) setFigures(f *[figureCount]int64) {
@@ -264,6 +267,7 @@ func (h *life) setFigures(f *[figureCount]int64) {
 	s.Requests, s.Confirmed, s.Assumed, s.AssumedCost, s.Maybe = f[10]+h.tries, f[11]+u.In+u.Out, f[12], f[13], f[14]
 	s.Amount, s.Cost = f[15]+s.Confirmed+s.Assumed, f[16]+s.ConfirmedCost+s.AssumedCost
 	h.lastCost, h.held, h.heldCost = f[17], f[18]+h.each, f[19]+h.eachCost
+	u.Images, u.Seconds, u.Characters = f[20], f[21], f[22]
 }
 
 func appendText(dst []byte, s string) []byte {

@@ -366,9 +366,9 @@ func (b *Book) newRID() (string, error) {
 // used, as the output of an embedding.
 func (o *op) price(p Pricer) {
 	r := &o.request
-	cost, err := p.Most(r.Model, r.Tokens-r.Output, r.Output)
+	cost, err := p.Most(r.Model, Usage{Input: r.Tokens - r.Output, Output: r.Output, Units: r.Units})
 	if r.Output == 0 {
-		if asOutput, outErr := p.Most(r.Model, 0, r.Tokens); outErr == nil && (err != nil || asOutput > cost) {
+		if asOutput, outErr := p.Most(r.Model, Usage{Output: r.Tokens, Units: r.Units}); outErr == nil && (err != nil || asOutput > cost) {
 			cost, err = asOutput, nil
 		}
 	}

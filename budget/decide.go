@@ -300,7 +300,7 @@ func (b *Book) setLimit(l Limit) error {
 // book's table. A reservation that holds no money costs none.
 func (b *Book) cost(h *hold, u *Usage) money {
 	switch {
-	case u.Cost > 0 || h.eachCost == 0 || u.Known() && u.Total() == 0:
+	case u.Cost > 0 || h.eachCost == 0 || u.free():
 		return money{u.Cost, true}
 	case b.pricer == nil || !u.Known():
 		return money{}

@@ -112,11 +112,11 @@ func TestLeastIsChecked(t *testing.T) {
 // A price that cannot be told for fewer tokens is that of all.
 type moody struct{ table }
 
-func (m moody) Most(model string, input, output int64) (int64, error) {
-	if input+output < 100 {
+func (m moody) Most(model string, u budget.Usage) (int64, error) {
+	if u.Total() < 100 {
 		return 0, budget.ErrNoPrice
 	}
-	return m.table.Most(model, input, output)
+	return m.table.Most(model, u)
 }
 
 func TestLeastWithAPricerThatFails(t *testing.T) {

@@ -23,17 +23,17 @@ func (table) Cost(model string, u budget.Usage) (int64, error) {
 	if model != "m" {
 		return 0, budget.ErrNoPrice
 	}
-	return 3*u.Input + 7*u.Output, nil
+	return 3*u.Input + 7*u.Output + 11*u.Images + 13*u.Seconds + 17*u.Characters, nil
 }
 
-func (t table) Most(model string, input, output int64) (int64, error) {
-	if model == "embedding" && output > 0 {
+func (t table) Most(model string, u budget.Usage) (int64, error) {
+	if model == "embedding" && u.Output > 0 {
 		return 0, budget.ErrNoPrice
 	}
 	if model == "embedding" {
-		return input, nil
+		return u.Input, nil
 	}
-	return t.Cost(model, budget.Usage{Input: input, Output: output})
+	return t.Cost(model, u)
 }
 
 // Rule 20: a cost that is not known is no zero.
@@ -259,4 +259,49 @@ func TestMoneyIsExact(t *testing.T) {
 		require.Equal(t, exact.Mul(exact, big.NewRat(1e12, 1)).Num().Int64(), n)
 	}
 	require.Equal(t, "-0.50 USD", budget.FormatUSD(-5e11))
+}
+
+// What is sold by the piece is held, booked and told as money; its tokens are none.
+func TestUnits(t *testing.T) {
+	b := budget.Memory(budget.Picodollars(1000), budget.Prices(table{}))
+	spoken := budget.Request{Model: "m", Units: budget.Units{Images: 2, Seconds: 3, Characters: 4}}
+	r, err := b.Reserve(t.Context(), spoken)
+	require.NoError(t, err)
+	require.Equal(t, int64(2*11+3*13+4*17), b.Report().Cost.Held)
+	used := budget.Usage{Units: budget.Units{Images: 1, Characters: 4}}
+	receipt, err := r.Settle(t.Context(), used)
+	require.NoError(t, err)
+	require.Equal(t, int64(11+4*17), receipt.ConfirmedCost)
+	require.Zero(t, receipt.Assumed+receipt.AssumedCost)
+	receipt, err = r.Settle(t.Context(), used)
+	require.NoError(t, err, "the same again")
+	require.False(t, receipt.Booked)
+	used.Images = 2
+	_, err = r.Settle(t.Context(), used)
+	require.ErrorIs(t, err, budget.ErrClosed)
+
+	spoken.Model = "other"
+	_, err = b.Reserve(t.Context(), spoken)
+	require.ErrorIs(t, err, budget.ErrNoPrice)
+	spoken.Seconds = -1
+	_, err = b.Reserve(t.Context(), spoken)
+	require.ErrorIs(t, err, budget.ErrInvalid)
+}
+
+// Money without tokens is evidence, too, that a refunded job came back.
+func TestLateMoneyWithoutTokens(t *testing.T) {
+	for _, used := range []budget.Usage{budget.CostOnly(40), {Units: budget.Units{Images: 1}}} {
+		b := budget.Memory(budget.Picodollars(1000), budget.Prices(table{}))
+		r, err := b.Reserve(t.Context(), budget.Request{Model: "m", Units: budget.Units{Images: 5}})
+		require.NoError(t, err)
+		_, err = r.Refund(t.Context(), budget.NotBilled, "429")
+		require.NoError(t, err)
+		receipt, err := r.Settle(t.Context(), used)
+		require.NoError(t, err)
+		require.True(t, receipt.Booked)
+		require.Equal(t, max(used.Cost, 11*used.Images), b.Report().Cost.Confirmed)
+		receipt, err = r.Settle(t.Context(), used)
+		require.NoError(t, err)
+		require.False(t, receipt.Booked)
+	}
 }

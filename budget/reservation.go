@@ -29,6 +29,9 @@ type Request struct {
 	// Output is the part of Tokens that is output; it is only asked of the
 	// Pricer. Zero: all of Tokens is priced both ways and the dearer counts.
 	Output int64
+	// Units is what one attempt uses at most besides tokens; it is only asked of
+	// the Pricer.
+	Units
 	// Least lets Tokens be reduced, down to this many, to what the limits on the
 	// path have left: not for what open holds take up, but where too much is
 	// spent. It is output that is reduced, and some of it must stay. The cost is
@@ -52,6 +55,9 @@ func (r *Request) check() error {
 		return outside("request", "output", r.Output, 0, r.Tokens)
 	}
 	if err := r.checkLeast(); err != nil {
+		return err
+	}
+	if err := (Usage{Units: r.Units}).Check(); err != nil {
 		return err
 	}
 	if r.Cost < 0 || r.Cost > MaxCost {

@@ -115,7 +115,7 @@ func (h *life) settle(dst []journal.Entry, u Usage, cost money) ([]journal.Entry
 	switch {
 	case h.state == StateOpen:
 		return h.closing(dst, u, cost), nil
-	case h.state == StateRefunded && reported && u.Total() == 0:
+	case h.state == StateRefunded && reported && u.free():
 		return dst, nil // what the refund says already
 	case h.state == StateRefunded && reported:
 		reclaimed := h.reclaimEntry(dst, "settled after a refund")

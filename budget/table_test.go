@@ -82,10 +82,11 @@ func drawLife(t *rapid.T, accounts []*account) life {
 	h.standing = standing{state: rapid.SampledFrom([]State{StateSettled, StateRefunded}).Draw(t, "state"), lost: n("lost"), tries: n("tries"),
 		sum: journal.Change{Amount: n("amount"), Cost: n("cost"), Requests: n("requests"), Confirmed: n("confirmed"), ConfirmedCost: n("confirmed cost"),
 			Assumed: n("assumed"), AssumedCost: n("assumed cost"), Maybe: n("maybe")},
-		closed: n("closed"), usage: journal.Usage{In: n("in"), Cached: n("cached"), Write: n("write"), Out: n("out"), Reasoning: n("reasoning")},
+		closed: n("closed"), usage: journal.Usage{In: n("in"), Cached: n("cached"), Write: n("write"), Out: n("out"), Reasoning: n("reasoning"),
+			Images: n("images"), Seconds: n("seconds"), Characters: n("characters")},
 		lastCost: n("last cost"), held: n("held"), heldCost: n("held cost"), unsent: rapid.Bool().Draw(t, "unsent")}
 	for i := range rapid.IntRange(0, 3).Draw(t, "proofs") {
-		h.proofs = append(h.proofs, journal.Proof{Key: fmt.Sprint("proof", i), Usage: journal.Usage{In: n("proof in"), Out: n("proof out")}, Cost: n("proof cost")})
+		h.proofs = append(h.proofs, journal.Proof{Key: fmt.Sprint("proof", i), Usage: journal.Usage{In: n("proof in"), Out: n("proof out"), Seconds: n("proof seconds")}, Cost: n("proof cost")})
 	}
 	if h.plain() {
 		h.key, h.model, h.prices = "", "", "" // nobody asks for these

@@ -99,9 +99,10 @@ func (c Change) Negated() Change {
 }
 
 // Usage is what a provider reported, in tokens: In includes Cached and Write,
-// Out includes Reasoning.
+// Out includes Reasoning. The others count what some models are sold by besides.
 type Usage struct {
 	In, Cached, Write, Out, Reasoning int64
+	Images, Seconds, Characters       int64
 }
 
 // Entry is one immutable fact. The guard fills in everything but Seq, Synced,

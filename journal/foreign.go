@@ -121,6 +121,10 @@ type wireUsage struct {
 	Write     int64 `json:"write"`
 	Out       int64 `json:"out"`
 	Reasoning int64 `json:"reasoning"`
+
+	Images     int64 `json:"images"`
+	Seconds    int64 `json:"seconds"`
+	Characters int64 `json:"characters"`
 }
 
 type wirePast struct {

@@ -37,7 +37,8 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 //	"scope" "key" "model"                                               strings
 //	"cost" "requests" "confirmed" "confirmed_cost"                     integers
 //	"assumed" "assumed_cost" "maybe"                                   integers
-//	"usage"           {"in" "cached" "write" "out" "reasoning"}
+//	"usage"           {"in" "cached" "write" "out" "reasoning"
+//	                   "images" "seconds" "characters"}
 //	"tries"           integer
 //	"why" "ref" "evidence" "prices"                                     strings
 //	"named" "carried" true
@@ -170,6 +171,9 @@ func appendUsage(b []byte, u *Usage) []byte {
 	b = appendInt(b, `,"write":`, u.Write)
 	b = appendInt(b, `,"out":`, u.Out)
 	b = appendInt(b, `,"reasoning":`, u.Reasoning)
+	b = appendInt(b, `,"images":`, u.Images)
+	b = appendInt(b, `,"seconds":`, u.Seconds)
+	b = appendInt(b, `,"characters":`, u.Characters)
 	b = append(b[:start], b[start+1:]...) // the comma of whichever came first
 	return append(b, '}')
 }

@@ -37,9 +37,9 @@ var golden = []struct {
 		Entry{Kind: Settle, RID: "0198f3", Change: Change{Amount: -180, Cost: -270_000_000, Confirmed: 620, ConfirmedCost: 930_000_000},
 			T: 1796061260_900000, Seq: 43, Synced: 5375, Prev: 0x9a1b2c3d, Usage: Usage{In: 500, Cached: 100, Out: 120}, Tries: 1, Ref: "req_1"},
 	}, {
-		`{"ev":"extend","rid":"r","amount":0,"t":0,"key":"doc-17#v2","assumed":7,"assumed_cost":8,"maybe":1,"usage":{"write":1,"reasoning":2},"why":"timeout","evidence":"e","named":true,"carried":true,"prev":"00000000"`,
+		`{"ev":"extend","rid":"r","amount":0,"t":0,"key":"doc-17#v2","assumed":7,"assumed_cost":8,"maybe":1,"usage":{"write":1,"reasoning":2,"images":3,"seconds":4,"characters":5},"why":"timeout","evidence":"e","named":true,"carried":true,"prev":"00000000"`,
 		Entry{Kind: Extend, RID: "r", Key: "doc-17#v2", Change: Change{Assumed: 7, AssumedCost: 8, Maybe: 1},
-			Usage: Usage{Write: 1, Reasoning: 2}, Why: "timeout", Evidence: "e", Named: true, Carried: true},
+			Usage: Usage{Write: 1, Reasoning: 2, Images: 3, Seconds: 4, Characters: 5}, Why: "timeout", Evidence: "e", Named: true, Carried: true},
 	}, {
 		`{"ev":"limit","rid":"","amount":0,"t":-0.000001,"scope":"a","limit":{"unit":"tokens","max":0},"prev":"00000000"`,
 		Entry{Kind: Limit, T: -1, Scope: "a", Cap: &Cap{Kind: "tokens"}},
@@ -145,7 +145,8 @@ func drawEntry(t *rapid.T) Entry {
 	text := rapid.OneOf(rapid.Just(""), rapid.String(), rapid.StringOfN(rapid.Rune(), 0, 40, 64))
 	number := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64())
 	usage := func(name string) Usage {
-		return Usage{In: number.Draw(t, name), Out: number.Draw(t, name), Cached: number.Draw(t, name)}
+		return Usage{In: number.Draw(t, name), Out: number.Draw(t, name), Cached: number.Draw(t, name),
+			Images: number.Draw(t, name), Seconds: number.Draw(t, name), Characters: number.Draw(t, name)}
 	}
 	change := func() Change {
 		return Change{Amount: number.Draw(t, "amount"), Cost: number.Draw(t, "cost"), Requests: number.Draw(t, "requests"), Maybe: number.Draw(t, "maybe")}

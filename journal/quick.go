@@ -123,7 +123,7 @@ func quick(line []byte, s string, e *Entry) (next int) {
 }
 
 // quickUsage reads the members of a usage, the first of which has no comma, and
-// the closing brace.
+// the closing brace. What is not counted in tokens is rare, and left to the parser.
 func quickUsage(s string, at int, u *Usage) (next int) {
 	first := at
 	at--

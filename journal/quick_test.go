@@ -38,7 +38,7 @@ func quickly(t testing.TB, line []byte) (read bool) {
 func TestQuick(t *testing.T) {
 	usual := pair()
 	all := Entry{Kind: Settle, RID: "my own rid", T: 2_000_001, Seq: 1, Synced: 9999999999999999, Scope: "s", Key: "k", Model: "m",
-		Change: Change{0, -1, 22, 333, 4444, 55555, 666666, 7777777}, Usage: Usage{1, 22, 333, 4444, 55555}, Tries: 88888888, Why: "w", Ref: "r", Prices: "p",
+		Change: Change{0, -1, 22, 333, 4444, 55555, 666666, 7777777}, Usage: Usage{In: 1, Cached: 22, Write: 333, Out: 4444, Reasoning: 55555}, Tries: 88888888, Why: "w", Ref: "r", Prices: "p",
 		Named: true, Prev: 0xffffffff}
 	usual = append(usual, all, Entry{Kind: Extend, RID: "r", Change: Change{Requests: 1}, T: 1796061258_000000, Why: "429"},
 		Entry{Kind: Refund, RID: "r", Change: Change{Amount: -800, Cost: -1_200_000_000, Requests: -1}, T: 1796061258_100000, Why: "dial", Prev: 0xa0})

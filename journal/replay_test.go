@@ -159,8 +159,8 @@ type price struct{}
 
 func (price) Cost(_ string, u budget.Usage) (int64, error) { return 1_500_000 * u.Total(), nil }
 func (price) Table() string                                { return "2026-11-01" }
-func (p price) Most(model string, in, out int64) (int64, error) {
-	return p.Cost(model, budget.Usage{Input: in, Output: out})
+func (p price) Most(model string, u budget.Usage) (int64, error) {
+	return p.Cost(model, u)
 }
 
 // unsynced leaves it to the system when bytes become durable.

@@ -213,7 +213,7 @@ func (c *call) reserve() (err error) {
 		return err
 	}
 	ask := budget.Request{Scope: scope, Key: keyOf(ctx), Model: c.bound.Model,
-		Tokens: c.bound.Total(), Output: c.bound.Output, MaxWait: g.maxWait}
+		Tokens: c.bound.Total(), Output: c.bound.Output, Units: c.bound.Units, MaxWait: g.maxWait}
 	if capped {
 		ask.Least = c.bound.Least(g.leastOutput)
 	}

@@ -118,11 +118,11 @@ func (t *Table) Cost(model string, u budget.Usage) (int64, error) {
 // Most is the most that so many tokens of input and output can cost, however
 // the provider counts them: as cached, written to the cache for the longest
 // time, or reasoning.
-func (t *Table) Most(model string, input, output int64) (int64, error) {
-	if err := (budget.Usage{Input: input, Output: output}).Check(); err != nil {
+func (t *Table) Most(model string, u budget.Usage) (int64, error) {
+	if err := u.Check(); err != nil {
 		return 0, err
 	}
-	return t.dearest(model, func(r *rates) (sum, bool) { return r.most(input, output) })
+	return t.dearest(model, func(r *rates) (sum, bool) { return r.most(u) })
 }
 
 // ContextWindow is how many tokens a model can read and write at most, 0 if that
@@ -244,22 +244,25 @@ func (r *rates) of(input int64) *rates {
 
 func (r *rates) cost(u budget.Usage) (s sum, ok bool) {
 	r = r.of(u.Input)
-	ok = s.add(u.Input-u.Cached-u.CacheWrite, r.in) &&
+	ok = u.Units == budget.Units{} && s.add(u.Input-u.Cached-u.CacheWrite, r.in) &&
 		s.add(u.Cached, or(r.cached, r.in)) && s.add(u.CacheWrite, or(r.write, r.in)) &&
 		s.add(u.Output-u.Reasoning, r.out) && s.add(u.Reasoning, or(r.reasoning, r.out))
 	return s, ok
 }
 
-func (r *rates) most(input, output int64) (most sum, ok bool) {
+func (r *rates) most(u budget.Usage) (most sum, ok bool) {
+	if u.Units != (budget.Units{}) {
+		return most, false // nothing here is sold by the piece
+	}
 	try := func(r *rates) {
 		var s sum
-		if s.add(input, max(r.in, r.cached, r.write, r.writeLong)) && s.add(output, max(r.out, r.reasoning)) {
+		if s.add(u.Input, max(r.in, r.cached, r.write, r.writeLong)) && s.add(u.Output, max(r.out, r.reasoning)) {
 			most, ok = most.larger(s), true
 		}
 	}
 	try(r)
 	for i := range r.tiers {
-		if input > r.tiers[i].above { // a longer input is mostly, not surely, the dearer one
+		if u.Input > r.tiers[i].above { // a longer input is mostly, not surely, the dearer one
 			try(&r.tiers[i].rates)
 		}
 	}

@@ -107,7 +107,7 @@ func TestNamesAndTiers(t *testing.T) {
 	}
 	_, err := table.Cost("mx-T", budget.Usage{Input: 1})
 	require.ErrorIs(t, err, budget.ErrNoPrice)
-	most, err := table.Most("m", 201, 1)
+	most, err := table.Most("m", budget.Usage{Input: 201, Output: 1})
 	require.NoError(t, err)
 	require.EqualValues(t, 201*3_000_000+8_000_000, most)
 }
@@ -132,7 +132,7 @@ func TestMost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		most, err := tables[i].Most(name, u.Input+n.Draw(t, "more"), u.Output)
+		most, err := tables[i].Most(name, budget.Usage{Input: u.Input + n.Draw(t, "more"), Output: u.Output})
 		if err != nil || most < cost {
 			t.Fatalf("%s: %+v costs %d, and at most %d: %v", name, u, cost, most, err)
 		}
@@ -302,7 +302,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, model := range []string{"m", "b", "x", "p/m"} {
 			cost, err := table.Cost(model, budget.Usage{Input: 300, Cached: 100, CacheWrite: 50, Output: 7, Reasoning: 2})
-			most, mostErr := table.Most(model, 300, 7)
+			most, mostErr := table.Most(model, budget.Usage{Input: 300, Output: 7})
 			if err == nil && (cost < 0 || mostErr == nil && most < cost) {
 				t.Fatalf("%q costs %d, at most %d", model, cost, most)
 			}

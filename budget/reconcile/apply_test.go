@@ -175,8 +175,8 @@ type perToken int64
 
 func (p perToken) Cost(_ string, u budget.Usage) (int64, error) { return int64(p) * u.Total(), nil }
 func (p perToken) Table() string                                { return "2024-11-01" }
-func (p perToken) Most(model string, in, out int64) (int64, error) {
-	return p.Cost(model, budget.Usage{Input: in, Output: out})
+func (p perToken) Most(model string, u budget.Usage) (int64, error) {
+	return p.Cost(model, u)
 }
 
 // The memory of a comparison does not grow with what is confirmed.

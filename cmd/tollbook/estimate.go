@@ -110,7 +110,7 @@ func (e *estimate) add(b itemBound) error {
 		return fmt.Errorf("the batch may cost more tokens than can be counted")
 	}
 	e.Input, e.Output, e.Tokens = e.Input+b.bound.Input, e.Output+b.bound.Output, e.Tokens+total
-	cost, err := e.prices.Most(b.bound.Model, b.bound.Input, b.bound.Output)
+	cost, err := e.prices.Most(b.bound.Model, b.bound.Usage())
 	if e.Cost > math.MaxInt64-cost {
 		return fmt.Errorf("the batch may cost more money than can be counted")
 	}
@@ -128,7 +128,9 @@ func (e *estimate) add(b itemBound) error {
 	}
 	if e.leastOutput > 0 {
 		least := b.bound.Least(e.leastOutput)
-		cost, _ = e.prices.Most(b.bound.Model, b.bound.Input, b.bound.Output-(total-least))
+		u := b.bound.Usage()
+		u.Output -= total - least
+		cost, _ = e.prices.Most(b.bound.Model, u)
 		total = least
 	}
 	e.alone, e.dearest = max(e.alone, total), max(e.dearest, cost)

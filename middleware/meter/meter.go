@@ -86,11 +86,12 @@ type Counter interface {
 	Count(model, text string) int64
 }
 
-// Bound is what one attempt of a request may cost at most, in tokens.
+// Bound is what one attempt of a request may cost at most.
 type Bound struct {
-	Model  string
-	Input  int64 // prompt side, at most
-	Output int64 // generated, at most, all choices together
+	Model        string
+	Input        int64 // prompt side, at most
+	Output       int64 // generated, at most, all choices together
+	budget.Units       // used besides, at most
 
 	Choices   int64  // how many answers are generated side by side; at least 1
 	Stream    bool   // the answer is asked for as server-sent events
@@ -103,6 +104,11 @@ type Bound struct {
 
 // Total is Input + Output. It is at most [budget.MaxTokens].
 func (b Bound) Total() int64 { return b.Input + b.Output }
+
+// Usage is the bound as usage, of which a Pricer says what it costs at most.
+func (b Bound) Usage() budget.Usage {
+	return budget.Usage{Input: b.Input, Output: b.Output, Units: b.Units}
+}
 
 // Watch follows one response body. It is for one goroutine.
 type Watch interface {
